@@ -1,0 +1,1 @@
+"""Tasks and their LightningDataModules. Nothing in here knows of the model (`loopformer`)."""

@@ -1,0 +1,1 @@
+"""The tasks themselves: generators, reference executors and prompt templates, in plain Python and NumPy."""
