@@ -1,0 +1,1 @@
+"""Lightning callbacks: curricula, exports, guards, metrics during a fit."""

@@ -1,0 +1,89 @@
+"""Advances a data stream's curriculum when the model has learned its current stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+
+from datamodules.batch import Batch
+
+
+class Curriculum(L.Callback):
+    """Moves `datamodule.stage` on when an average of the training batches' success passes a gate.
+
+    Success is the share of a batch's rollouts with every letter right, by the worse of the two readouts: a lookup that
+    settles in C alone would pass by C's. After the last stage a "triggered" schedule starts its decay, and the run
+    ends when that is done.
+
+    Args:
+        gate: exponential average of the success at which the next stage begins.
+        momentum: weight of the past in that average.
+    """
+
+    def __init__(self, gate: float = 0.9, momentum: float = 0.8) -> None:
+        if not 0 < gate < 1:
+            raise ValueError(f"Curriculum.gate: needs a value between 0 and 1, got {gate}")
+        self.gate = gate
+        self.momentum = momentum
+        self.stage = 0
+        self.average = 0.0
+        self.complete = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Stage, average and whether the last stage was passed."""
+        return {"stage": self.stage, "average": self.average, "complete": self.complete}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of a resumed run."""
+        self.stage, self.average = state_dict["stage"], state_dict["average"]
+        self.complete = state_dict["complete"]
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Put the data at the curriculum's stage."""
+        del pl_module
+        if not getattr(trainer.datamodule, "stages", None):  # type: ignore[attr-defined]
+            raise ValueError("Curriculum: data.init_args.train has no stages; use a GraphStream with stages")
+        trainer.datamodule.set_stage(self.stage)  # type: ignore[attr-defined]
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        """Update the average, move on, or end the run."""
+        del batch_idx
+        rollout = outputs["rollout"]
+        readouts = [rollout.letter_logits, rollout.direct_logits]
+        success = min(float(_complete(logits, batch.labels)) for logits in readouts if logits is not None)
+        self.average = self.momentum * self.average + (1 - self.momentum) * success
+        pl_module.log("train/stage", float(self.stage), prog_bar=True)
+        pl_module.log("train/success", self.average, prog_bar=True)
+        stages = trainer.datamodule.stages  # type: ignore[attr-defined]
+        schedule = pl_module.schedule
+        if self.average > self.gate and not self.complete:
+            if self.stage + 1 < len(stages):
+                self.stage, self.average = self.stage + 1, 0.0
+                trainer.datamodule.set_stage(self.stage)  # type: ignore[attr-defined]
+                rank_zero_info(f"step {trainer.global_step}: curriculum stage {self.stage + 1}/{len(stages)}")
+            else:
+                self.complete = True
+                schedule.start_decay(trainer.global_step)  # type: ignore[union-attr,operator]
+                rank_zero_info(f"step {trainer.global_step}: curriculum complete, learning rate decays")
+        if schedule.finished(trainer.global_step):  # type: ignore[union-attr,operator]
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Say so when the run ended inside the curriculum."""
+        del pl_module
+        stages = trainer.datamodule.stages  # type: ignore[attr-defined]
+        if not self.complete:
+            rank_zero_warn(
+                f"the run ended in curriculum stage {self.stage + 1} of {len(stages)} ({stages[self.stage]}): "
+                "the model has not learned the task. Raise trainer.max_steps or trainer.max_time, or try another seed"
+            )
+
+
+def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Share of rows [B, T] whose predictions are all right."""
+    return (logits.argmax(-1) == labels).all(1).float().mean()

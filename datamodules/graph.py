@@ -1,0 +1,161 @@
+"""LightningDataModule of the graph task.
+
+data:
+  class_path: datamodules.graph.GraphDataModule
+  init_args:
+    train: {class_path: datamodules.graph_sources.PublishedSplit, init_args: {data: cyclic, batch_size: 4}}
+    validation: {class_path: datamodules.graph_evaluation.EvaluationSplit, init_args: {data: cyclic, per_depth: 64}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from datamodules.batch import Batch
+from datamodules.graph_batcher import GraphBatcher
+from datamodules.graph_evaluation import EvaluationSource, EvaluationSplit
+from datamodules.graph_sources import PublishedSplit, TrainSource
+from datamodules.loader import BatchLoader
+from datamodules.tasks.graph_stream import Stage
+from datamodules.tasks.procedure import LabelSet
+
+
+class GraphDataModule(LightningDataModule):
+    """Loads graphs for training and evaluation.
+
+    Args:
+        tokenizer: the model's tokenizer (the command line links it from the model).
+        train: where training graphs come from; default the published cyclic split.
+        validation: what is evaluated during training; default 64 graphs at each of 1-12 of the cyclic data.
+        test: what `trainer.test` evaluates; None for nothing.
+        templates: wordings of the training prompts, taken in turn batch by batch.
+        evaluation_template: wording of the validation and test prompts; default the first of `templates`.
+        seed: order of the training data, or the seed of the stream. Not negative.
+
+    Attributes:
+        batcher: makes the evaluation batches; `GraphBatcher.batch` is open to anyone.
+        label_ids: [K] token id of each label.
+        labels: names and texts of the labels.
+
+    Raises:
+        ValueError: an option is out of range, or the tokenizer does not suit the prompts (names the fix).
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        train: TrainSource | None = None,
+        validation: EvaluationSource | None = None,
+        test: EvaluationSource | None = None,
+        templates: list[str] | None = None,
+        evaluation_template: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if templates is not None and not templates:
+            raise ValueError("templates: the list is empty; name at least one template or leave it out")
+        if seed < 0:
+            raise ValueError(f"seed: got {seed}; use 0 or more")
+        # A rank without evaluation examples is fine: none is padded (see EvaluationOrder).
+        self.allow_zero_length_dataloader_with_multiple_devices = True
+        self.train_source = PublishedSplit() if train is None else train
+        self.validation = EvaluationSplit() if validation is None else validation
+        self.test = test
+        self.seed = seed
+        names = ["published"] if templates is None else templates
+        letters = self.train_source.letters
+        for field, source in (("validation", self.validation), ("test", self.test)):
+            if source is not None and source.letters != letters:
+                raise ValueError(
+                    f"{field}: its node names have {source.letters} letters, those of train have {letters}; "
+                    "make them equal (GeneratedEvaluation takes a recipe)"
+                )
+        self._batchers = [GraphBatcher(tokenizer, name, letters) for name in names]
+        self.batcher = GraphBatcher(tokenizer, evaluation_template or names[0], letters)
+
+    @property
+    def label_ids(self) -> Tensor:
+        """[K] token id of each label, in label order."""
+        return self.batcher.label_ids
+
+    @property
+    def labels(self) -> LabelSet:
+        """Names and texts of the labels."""
+        return self.batcher.labels
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """Stages of the training stream; empty for a published split."""
+        return self.train_source.stages
+
+    @property
+    def stage(self) -> int:
+        """Position of the current stage."""
+        return self.train_source.stage
+
+    def set_stage(self, stage: int) -> None:
+        """Go to a stage; the next batch is drawn from it.
+
+        Raises:
+            ValueError: there is no such stage.
+        """
+        if not 0 <= stage < len(self.stages):
+            raise ValueError(
+                f"stage: got {stage}, there are {len(self.stages)} stages; use 0 to {len(self.stages) - 1}"
+            )
+        self.train_source.stage = stage
+
+    def setup(self, stage: str) -> None:
+        """Compile the prompts and compare them with the tokenizer, before anything is trained.
+
+        Args:
+            stage: Lightning's stage: "fit", "validate", "test" or "predict".
+        """
+        if stage == "fit":
+            for batcher in self._batchers:
+                for graphs in self.train_source.sample():
+                    batcher.check(graphs)
+        split = self.test if stage == "test" else self.validation
+        if split is not None:
+            self.batcher.check(split.graphs()[:16])
+
+    def train_dataloader(self) -> BatchLoader:
+        """Return this rank's training batches."""
+        rank, world = self._place()
+        return BatchLoader(self.train_source.open(self._batchers, self.seed, rank, world))
+
+    def val_dataloader(self) -> BatchLoader:
+        """Return this rank's validation batches."""
+        return BatchLoader(self.validation.open(self.batcher, *self._place()), resumes=False)
+
+    def test_dataloader(self) -> BatchLoader:
+        """Return this rank's test batches.
+
+        Raises:
+            ValueError: no test split was configured.
+        """
+        if self.test is None:
+            raise ValueError("test: none configured; give data.test, for example EvaluationSplit(split='test')")
+        return BatchLoader(self.test.open(self.batcher, *self._place()), resumes=False)
+
+    def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:  # noqa: ARG002
+        """Move a batch as a whole."""
+        return batch.to(device, non_blocking=True)
+
+    def state_dict(self) -> dict[str, int]:
+        """Save the stage of the curriculum; Lightning saves the loaders itself."""
+        return {"stage": self.stage}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go back to the saved stage."""
+        if self.stages:
+            self.set_stage(state_dict["stage"])
+
+    def _place(self) -> tuple[int, int]:
+        """Rank and number of processes; one process when no trainer is attached."""
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)

@@ -1,0 +1,197 @@
+"""Where training graphs come from: parts that a configuration composes by class name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from datamodules.batch import Batch
+from datamodules.graph_batcher import GraphBatcher
+from datamodules.loader import BatchSource, EvaluationOrder, TrainingOrder
+from datamodules.tasks.graph import Graphs
+from datamodules.tasks.graph_generators import GraphRecipe
+from datamodules.tasks.graph_splits import SPLITS, generated, published
+from datamodules.tasks.graph_stream import Stage, draw_batch, draw_graphs, growing_graphs
+
+
+class GraphRows(BatchSource):
+    """Batches of stored graphs in a given order.
+
+    Args:
+        graphs: the examples; an example's instance id is its row.
+        batchers: one per wording; a batch takes its wording in turn, by epoch and position.
+        order: which rows make which batch.
+    """
+
+    def __init__(
+        self, graphs: Graphs, batchers: Sequence[GraphBatcher], order: TrainingOrder | EvaluationOrder
+    ) -> None:
+        self.graphs = graphs
+        self._batchers = batchers
+        self._order = order
+        self._facts = graphs.facts()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        """Make a batch."""
+        rows = self._order.rows(epoch, position)
+        batcher = self._batchers[(epoch + position) % len(self._batchers)]
+        facts = {name: values[rows] for name, values in self._facts.items()}
+        return batcher.batch(self.graphs[rows], instance=rows, facts=facts)
+
+
+class TrainSource(ABC):
+    """Where training graphs come from.
+
+    Attributes:
+        letters: letters of a node name.
+        stages: curriculum stages, empty where there are none.
+        stage: position of the current stage.
+    """
+
+    letters: int = 1
+    stages: Sequence[Stage] = ()
+    stage: int = 0
+
+    @abstractmethod
+    def sample(self) -> list[Graphs]:
+        """Return a few graphs of every size to come, for the set-up check of the prompts."""
+
+    @abstractmethod
+    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+        """Return the batches of this rank."""
+
+
+class StoredSplit(TrainSource):
+    """A finite training split, shuffled anew in every epoch.
+
+    Args:
+        batch_size: examples of a batch on one rank.
+        group_by_depth: every batch holds examples of one depth only.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+
+    def __init__(self, batch_size: int, group_by_depth: bool) -> None:
+        if batch_size < 1:
+            raise ValueError(f"train.batch_size: got {batch_size}; it must be 1 or more")
+        self.batch_size = batch_size
+        self.group_by_depth = group_by_depth
+
+    @abstractmethod
+    def graphs(self) -> Graphs:
+        """Make the examples."""
+
+    def sample(self) -> list[Graphs]:
+        """Return the first graphs of the split."""
+        return [self.graphs()[:16]]
+
+    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+        """Return the batches of this rank."""
+        graphs = self.graphs()
+        groups = graphs.depth if self.group_by_depth else None
+        order = TrainingOrder(len(graphs), self.batch_size, seed, groups=groups, rank=rank, world=world)
+        return GraphRows(graphs, batchers, order)
+
+
+class PublishedSplit(StoredSplit):
+    """A published training split.
+
+    Args:
+        data: "path-6", "path-12" or "cyclic".
+        batch_size: examples of a batch on one rank.
+        group_by_depth: every batch holds examples of one depth only.
+
+    Raises:
+        ValueError: unknown data or a batch size below 1.
+    """
+
+    def __init__(self, data: str = "cyclic", batch_size: int = 4, group_by_depth: bool = True) -> None:
+        super().__init__(batch_size, group_by_depth)
+        if data not in SPLITS:
+            raise ValueError(f"train.data: got {data!r}; use one of {', '.join(SPLITS)}")
+        self.data = data
+
+    def graphs(self) -> Graphs:
+        """Make the examples, once per process."""
+        return published(self.data, "train")
+
+
+class GeneratedSplit(StoredSplit):
+    """A training split drawn by a recipe of one's own: other kinds, sizes, names or an absorbing end.
+
+    Args:
+        recipe: how to draw the graphs.
+        size: number of graphs.
+        batch_size: examples of a batch on one rank.
+        group_by_depth: every batch holds examples of one depth only.
+
+    Raises:
+        ValueError: a size or batch size below 1.
+    """
+
+    def __init__(self, recipe: GraphRecipe, size: int, batch_size: int = 4, group_by_depth: bool = True) -> None:
+        super().__init__(batch_size, group_by_depth)
+        if size < 1:
+            raise ValueError(f"train.size: got {size}; it must be 1 or more")
+        self.recipe = recipe
+        self.size = size
+        self.letters = recipe.letters
+
+    def graphs(self) -> Graphs:
+        """Make the examples, once per process."""
+        return generated(self.recipe, self.size)
+
+
+class GraphStream(TrainSource):
+    """Unlimited graphs drawn on the fly, in stages that someone (a callback) advances.
+
+    Args:
+        stages: the curriculum; default `growing_graphs()`.
+        batches_per_epoch: length of what counts as an epoch; every epoch has other graphs.
+        letters: letters of a node name, 1 or 2.
+
+    Raises:
+        ValueError: no stage, or fewer than 1 batch.
+    """
+
+    def __init__(self, stages: list[Stage] | None = None, batches_per_epoch: int = 1_000, letters: int = 1) -> None:
+        if stages is not None and not stages:
+            raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
+        if batches_per_epoch < 1:
+            raise ValueError(f"train.batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
+        self.stages = growing_graphs() if stages is None else stages
+        self.batches_per_epoch = batches_per_epoch
+        self.letters = letters
+
+    def sample(self) -> list[Graphs]:
+        """Return a few graphs of every number of nodes in the curriculum."""
+        sizes = sorted({stage.nodes for stage in self.stages})
+        return [draw_graphs(np.random.default_rng(0), 4, nodes, self.letters) for nodes in sizes]
+
+    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:  # noqa: ARG002
+        """Return the stream of this rank."""
+        return _OpenStream(self, batchers, seed, rank)
+
+
+class _OpenStream(BatchSource):
+    """The stream of one rank; it looks up the current stage at every batch."""
+
+    def __init__(self, stream: GraphStream, batchers: Sequence[GraphBatcher], seed: int, rank: int) -> None:
+        self._stream, self._batchers, self._seed, self._rank = stream, batchers, seed, rank
+
+    def __len__(self) -> int:
+        return self._stream.batches_per_epoch
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        stream = self._stream
+        step = epoch * len(self) + position
+        graphs = draw_batch(
+            stream.stages[stream.stage], (self._seed, step, stream.stage, self._rank), letters=stream.letters
+        )
+        return self._batchers[step % len(self._batchers)].batch(graphs, facts={"kind": graphs.kind})

@@ -1,0 +1,57 @@
+"""The re-entry bridge: what happens to a state before it enters the recurrent block again.
+
+Shape legend: B batch, L writable positions, D hidden.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Bridge(nn.Module):
+    """Interface of bridges. `build` creates the parameters once the backbone's width is known."""
+
+    def build(self, hidden_size: int) -> None:
+        """Create the parameters for states of width `hidden_size`."""
+        raise NotImplementedError
+
+    def forward(self, state: Tensor, anchor: Tensor) -> Tensor:
+        """Map the state [B, L, D] to the next loop's input, given P's output `anchor` [B, L, D] there."""
+        raise NotImplementedError
+
+
+class ReentryBridge(Bridge):
+    """y = W (g * (x / rms(x) * rms(h0))), with g ones and W the identity at the start, no bias.
+
+    It takes the state back to the scale that R met in loop 1, so that norms cannot drift over many loops. The root
+    mean square is per position over channels, in float32, with eps inside the root. Source: architecture spec, "Parts".
+
+    Args:
+        eps: added to the mean square.
+        projection: learn W (a D x D matrix); without it only the gain.
+    """
+
+    def __init__(self, eps: float = 1e-6, projection: bool = True) -> None:
+        super().__init__()
+        self.eps = eps
+        self.projection = projection
+
+    def build(self, hidden_size: int) -> None:
+        """See `Bridge.build`."""
+        self.gain = nn.Parameter(torch.ones(hidden_size))
+        if self.projection:
+            self.weight = nn.Parameter(torch.eye(hidden_size))
+
+    def forward(self, state: Tensor, anchor: Tensor) -> Tensor:
+        """See `Bridge.forward`."""
+        x = state.float()
+        scale = (self._mean_square(anchor.float()) / self._mean_square(x)).sqrt()
+        y = self.gain * (x * scale)
+        if self.projection:
+            y = F.linear(y, self.weight)
+        return y.to(state.dtype)
+
+    def _mean_square(self, x: Tensor) -> Tensor:
+        return x.square().mean(-1, keepdim=True) + self.eps

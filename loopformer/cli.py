@@ -1,0 +1,206 @@
+"""The command line of train.py: LightningCLI with one run folder, exact resume and offline logging.
+
+This is the one module of loopformer that knows of the callbacks: it puts a run together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import yaml
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+
+from callbacks.export import ExportModel, command_line
+from callbacks.guard import NonFiniteGuard
+from callbacks.random_state import RandomState
+from loopformer import parts  # noqa: F401  (short class names)
+
+CONFIG = "config.yaml"
+
+
+class RunError(ValueError):
+    """A user's mistake found while a run is put together."""
+
+
+@dataclass
+class Wandb:
+    """Weights & Biases logging.
+
+    Attributes:
+        mode: "offline" writes files that `wandb sync` uploads later; "online" needs `wandb login`; "disabled" logs to
+            CSV alone. The environment variable WANDB_MODE wins over it.
+        project: project name.
+        group: experiment (architecture and task); None takes the run folder's parent.
+        tags: ablation names and the like.
+        entity: team or user, None for the default one.
+    """
+
+    mode: Literal["offline", "online", "disabled"] = "offline"
+    project: str = "loopformer"
+    group: str | None = None
+    tags: list[str] = field(default_factory=list)
+    entity: str | None = None
+
+
+class LoopformerCLI(LightningCLI):
+    """Parses and builds a run; `fit` trains it."""
+
+    def __init__(self, args: list[str] | None = None) -> None:
+        super().__init__(
+            L.LightningModule,
+            L.LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            run=False,
+            save_config_callback=None,
+            seed_everything_default=0,
+            args=args,
+            trainer_defaults={"callbacks": [RichProgressBar(leave=True)]},
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the run's own options."""
+        parser.add_argument("--output", type=str, default="runs/default", help="folder of this run")
+        parser.add_argument("--resume", type=bool, default=False, help="continue the run in --output")
+        parser.add_argument("--wandb", type=Wandb, default=Wandb(), help="W&B logging")
+        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.set_defaults(
+            {
+                "checkpoint.save_last": True,
+                "checkpoint.auto_insert_metric_name": False,
+                "checkpoint.filename": "step-{step:06d}",
+                "checkpoint.enable_version_counter": False,
+                "trainer.logger": None,
+                "trainer.enable_model_summary": False,
+                "trainer.use_distributed_sampler": False,
+                "trainer.num_sanity_val_steps": 0,
+            }
+        )
+        parser.link_arguments("output", "trainer.default_root_dir")
+        parser.link_arguments("output", "checkpoint.dirpath", compute_fn=_checkpoint_folder)
+        parser.link_arguments("model", "data.init_args.tokenizer", compute_fn=_tokenizer, apply_on="instantiate")
+
+    def before_instantiate_classes(self) -> None:
+        """Refuse to overwrite a run, and set defaults that need the whole config."""
+        os.environ.setdefault("WANDB_SILENT", "true")
+        folder = Path(self.config.output)
+        last = folder / "checkpoints" / "last.ckpt"
+        if self.config.resume and not last.is_file():
+            raise RunError(f"--resume: {last} does not exist; start the run without --resume")
+        if not self.config.resume and (folder / CONFIG).exists():
+            raise RunError(
+                f"--output: {folder} holds a run already; choose another folder, or continue it with --resume=true"
+            )
+        if self.config.trainer.gradient_clip_val is not None:
+            raise RunError(
+                "trainer.gradient_clip_val: executor and controller are clipped apart; "
+                "set model.init_args.optimizer.clip"
+            )
+
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
+        """Build the trainer with the callbacks and loggers that every run has."""
+        given = self.config.trainer.logger
+        if given is None or given is True:
+            kwargs["logger"] = self._loggers()
+        return super().instantiate_trainer(**kwargs)
+
+    def _loggers(self) -> list[Logger]:
+        folder, options = Path(self.config.output), self.config.wandb
+        loggers: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=50)]
+        mode = os.environ.get("WANDB_MODE", options.mode)
+        if mode == "disabled" or self.config.trainer.fast_dev_run:
+            return loggers
+        folder.mkdir(parents=True, exist_ok=True)
+        id_file = folder / "wandb_id"
+        run_id = id_file.read_text().strip() if id_file.exists() else os.urandom(4).hex()
+        _write_atomically(id_file, run_id)
+        loggers.append(
+            WandbLogger(
+                name=f"{folder.parent.name}/{folder.name}",
+                save_dir=folder,
+                id=run_id,
+                resume="allow" if mode == "online" else None,
+                offline=mode != "online",
+                project=options.project,
+                group=options.group or folder.parent.name,
+                tags=options.tags,
+                entity=options.entity,
+                job_type="train",
+                config=self.plain_config(),
+            )
+        )
+        return loggers
+
+    def plain_config(self) -> dict[str, Any]:
+        """Return the parsed config as plain types."""
+        parsed: dict[str, Any] = yaml.safe_load(self.parser.dump(self.config, skip_none=False, skip_validation=True))
+        return parsed
+
+    def fit(self) -> None:
+        """Save the config, train (or continue), export."""
+        folder = Path(self.config.output)
+        config = self.plain_config()
+        self._add_run_callbacks(config)
+        if self.trainer.is_global_zero and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._save_config(folder / CONFIG, config)
+        resume = str(folder / "checkpoints" / "last.ckpt") if self.config.resume else None
+        self.trainer.fit(self.model, datamodule=self.datamodule, ckpt_path=resume, weights_only=True)
+
+    def _add_run_callbacks(self, config: dict[str, Any]) -> None:
+        network = config["model"]["init_args"].get("network")
+        provenance = {"command": command_line(), "seed": config["seed_everything"]}
+        added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
+        if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
+            added.append(ExportModel(str(Path(config["output"]) / "model"), network, provenance))
+        # ModelCheckpoint stays last: what it saves must hold every other callback's final state of the step.
+        self.trainer.callbacks[:0] = added  # type: ignore[attr-defined]
+
+    def _save_config(self, path: Path, config: dict[str, Any]) -> None:
+        if path.exists():
+            before = yaml.safe_load(path.read_text())
+            changed = [k for k in ("model", "data", "seed_everything") if before.get(k) != config.get(k)]
+            if changed:
+                warnings.warn(f"--resume: {', '.join(changed)} differ from {path}, which stays as it is", stacklevel=2)
+            return
+        _write_atomically(path, yaml.safe_dump(config, sort_keys=False))
+
+
+def _checkpoint_folder(output: str) -> str:
+    return str(Path(output) / "checkpoints")
+
+
+def _tokenizer(model: Any) -> Any:
+    return model.network.backbone.tokenizer
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn users' mistakes (ValueError, FileExistsError, ...) into one line on standard error and exit code 2.
+
+    LOOPFORMER_TRACEBACK=1 shows where they come from.
+    """
+    try:
+        yield
+    except (ValueError, FileExistsError, FileNotFoundError, FloatingPointError) as error:
+        if os.environ.get("LOOPFORMER_TRACEBACK"):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

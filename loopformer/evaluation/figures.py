@@ -1,0 +1,185 @@
+"""Plotly figures of one or several evaluations, drawn from their summaries.
+
+Colour tells runs apart, dash tells quantities apart. Backgrounds are transparent and text takes its colour from the
+page, so a figure fits a light and a dark one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from loopformer.evaluation.outcomes import OutcomeStore
+
+COLOURS = ("#3b82f6", "#f97316", "#10b981", "#d946ef", "#eab308", "#ef4444")
+"""Mid tones, readable on white and on near-black; they repeat after six runs."""
+
+SHARES = {
+    "forced_final": ("forced final", "dot"),
+    "complete": ("complete trajectory", "dash"),
+    "end_to_end": ("end to end", "dashdot"),
+    "strict": ("strict", "solid"),
+}
+STOPS = {"early_stop": ("early", "dot"), "late_stop": ("late", "dash"), "missing_stop": ("missing", "solid")}
+
+
+class Run(NamedTuple):
+    """An evaluation to show.
+
+    Attributes:
+        name: how the run is called in legends and tables.
+        store: its outcomes.
+        summary: what `summarize` made of them.
+    """
+
+    name: str
+    store: OutcomeStore
+    summary: dict[str, Any]
+
+
+def survival_figure(runs: Sequence[Run]) -> go.Figure:
+    """Share of queries without an error up to each loop, at fixed requested counts.
+
+    The panel of the largest count is drawn with its bootstrap band; the others wait in the legend.
+    """
+    figure = _figure("Loop t", "Share of queries with F > t")
+    for colour, run in _coloured(runs):
+        panels = run.summary["survival"]
+        largest = max(panels, key=int, default=None)
+        for count, panel in panels.items():
+            loops = list(range(1, len(panel["survival"]) + 1))
+            label = f"{run.name}, N = {count}"
+            if count == largest:
+                figure.add_trace(_band(loops, panel["low"], panel["high"], colour, label))
+            figure.add_trace(
+                go.Scatter(
+                    x=loops,
+                    y=panel["survival"],
+                    name=label,
+                    legendgroup=label,
+                    line={"color": colour, "width": 2 if count == largest else 1.5},
+                    visible=True if count == largest else "legendonly",
+                    hovertemplate="%{y:.4f}",
+                )
+            )
+    return figure
+
+
+def hazard_figure(runs: Sequence[Run]) -> go.Figure:
+    """Share of first errors at each loop among the queries still correct before it, over all requested counts."""
+    figure = _figure("Loop t", "First-error hazard")
+    for colour, run in _coloured(runs):
+        pooled = run.summary["hazard"]["pooled"]
+        figure.add_trace(
+            go.Scatter(
+                x=list(range(1, len(pooled["hazard"]) + 1)),
+                y=pooled["hazard"],
+                customdata=list(zip(pooled["errors"], pooled["at_risk"], strict=True)),
+                name=run.name,
+                mode="lines",
+                line={"color": colour, "width": 1.5, "shape": "hvh"},
+                hovertemplate="%{y:.5f} (%{customdata[0]:,} of %{customdata[1]:,})",
+            )
+        )
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def success_figure(runs: Sequence[Run]) -> go.Figure:
+    """Final letter, complete trajectory, end-to-end and strict success at each requested count."""
+    figure = _figure("Requested count N", "Share of queries")
+    for colour, run in _coloured(runs):
+        by_steps = run.summary["by_steps"]
+        for offset, (name, (label, dash)) in enumerate(SHARES.items()):
+            shade = COLOURS[offset] if len(runs) == 1 else colour
+            label = label.capitalize() if len(runs) == 1 else f"{run.name}, {label}"
+            shown = len(runs) == 1 or name == "strict"
+            if name == "strict":
+                ends = by_steps["intervals"][name]
+                figure.add_trace(_band(by_steps["steps"], ends["low"], ends["high"], shade, label))
+            figure.add_trace(_line(by_steps, by_steps[name], label, shade, dash, shown))
+    return figure
+
+
+def stop_error_figure(runs: Sequence[Run]) -> go.Figure:
+    """Stop loop minus requested count: median with the band from p10 to p90, over the queries that stopped."""
+    figure = _figure("Requested count N", "Stop loop minus N (loops)")
+    for colour, run in _coloured(runs):
+        by_steps = run.summary["by_steps"]
+        error = by_steps["stop_error"]
+        figure.add_trace(_band(by_steps["steps"], error["p10"], error["p90"], colour, run.name))
+        figure.add_trace(_line(by_steps, error["median"], run.name, colour, "solid", True, "%{y:.1f}"))
+    return figure
+
+
+def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
+    """Share of early, late and missing stops at each requested count."""
+    figure = _figure("Requested count N", "Share of queries")
+    for colour, run in _coloured(runs):
+        for offset, (name, (label, dash)) in enumerate(STOPS.items()):
+            shade = COLOURS[offset] if len(runs) == 1 else colour
+            label = label.capitalize() if len(runs) == 1 else f"{run.name}, {label}"
+            figure.add_trace(_line(run.summary["by_steps"], run.summary["by_steps"][name], label, shade, dash, True))
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def _coloured(runs: Sequence[Run]) -> list[tuple[str, Run]]:
+    return [(COLOURS[index % len(COLOURS)], run) for index, run in enumerate(runs)]
+
+
+def _figure(x: str, y: str) -> go.Figure:
+    return go.Figure(
+        layout={
+            "template": "none",
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": "system-ui, sans-serif", "size": 13},
+            "xaxis": {"title": {"text": x}, "zeroline": False},
+            "yaxis": {"title": {"text": y}, "zeroline": False, "automargin": True},
+            "hovermode": "x unified",
+            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+            "margin": {"l": 64, "r": 16, "t": 48, "b": 48},
+            "height": 400,
+        }
+    )
+
+
+def _line(
+    by_steps: dict[str, Any],
+    values: Sequence[float | None],
+    label: str,
+    colour: str,
+    dash: str,
+    shown: bool,
+    hover: str = "%{y:.4f}",
+) -> go.Scatter:
+    return go.Scatter(
+        x=by_steps["steps"],
+        y=values,
+        name=label,
+        legendgroup=label,
+        mode="lines" if len(by_steps["steps"]) > 1 else "markers",
+        line={"color": colour, "dash": dash, "width": 2},
+        visible=True if shown else "legendonly",
+        hovertemplate=hover,
+    )
+
+
+def _band(
+    x: Sequence[int], low: Sequence[float | None], high: Sequence[float | None], colour: str, group: str
+) -> go.Scatter:
+    """A shaded region that appears and disappears with the line of its legend group."""
+    inside = [(t, a, b) for t, a, b in zip(x, low, high, strict=True) if a is not None and b is not None]
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return go.Scatter(
+        x=[t for t, _, _ in inside] + [t for t, _, _ in reversed(inside)],
+        y=[a for _, a, _ in inside] + [b for _, _, b in reversed(inside)],
+        fill="toself",
+        fillcolor=f"rgba({red},{green},{blue},0.18)",
+        line={"width": 0},
+        mode="lines",
+        legendgroup=group,
+        showlegend=False,
+        hoverinfo="skip",
+    )

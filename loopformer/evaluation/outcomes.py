@@ -1,0 +1,254 @@
+"""The outcome store: everything an evaluation saw of a model, as small integers in one file.
+
+Tables, intervals and plots are made from it alone, so a metric can be recomputed or added without the model. The file
+is safetensors with one JSON string (`OutcomeMetadata`) under the metadata key `loopformer_outcomes` and these tensors:
+
+    letters    int16 [R, L]  letter read through the coda at each loop
+    reference  int16 [R, L]  state after each step, IGNORE (-100) where there is none
+    direct     int16 [R, L]  letter of the direct readout; left out where the model has none
+    row        int32 [Q]     trace of each query
+    instance   int32 [Q]     instance (graph) of each query
+    steps      int32 [Q]     requested count N
+    stops      int32 [Q]     first loop whose stop probability is at least 0.5, 0 where none is by the cap
+    stratum    int16 [I]     seed-and-kind stratum of each instance, from which the bootstrap resamples
+    fact.NAME  int32 [I]     facts of each instance, for breakdowns (kind, seed, tail, period, reachable, ...)
+
+R traces, L loops, Q queries, I instances. An executor that does not see the count has one trace per instance, shared by
+all its queries; for any other R = Q.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from loopformer.metrics.functional import IGNORE, MISSING, QueryOutcome, query_outcome
+
+FORMAT = 1
+KEY = "loopformer_outcomes"
+FACT = "fact."
+
+SCHEMA: dict[str, tuple[torch.dtype, str]] = {
+    "letters": (torch.int16, "RL"),
+    "reference": (torch.int16, "RL"),
+    "direct": (torch.int16, "RL"),
+    "row": (torch.int32, "Q"),
+    "instance": (torch.int32, "Q"),
+    "steps": (torch.int32, "Q"),
+    "stops": (torch.int32, "Q"),
+    "stratum": (torch.int16, "I"),
+}
+
+
+@dataclass(frozen=True)
+class OutcomeMetadata:
+    """What was evaluated.
+
+    Attributes:
+        benchmark: name of the benchmark or split.
+        labels: names of the K letters, by index.
+        loops: loops of every trace, L.
+        cap: last loop at which the model may stop, C <= L.
+        digests: SHA-256 by name: model, config, graphs.
+        trained_steps: requested counts seen in training; empty where that is unknown.
+        fact_values: names of the codes of a fact, such as kind.
+    """
+
+    benchmark: str
+    labels: tuple[str, ...]
+    loops: int
+    cap: int
+    digests: dict[str, str] = field(default_factory=dict)
+    trained_steps: tuple[int, ...] = ()
+    fact_values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutcomeStore:
+    """The outcomes of one model on one benchmark; the module describes each tensor.
+
+    Raises:
+        ValueError: on construction, in one line that names the field and the fix, if shapes or values do not fit.
+    """
+
+    metadata: OutcomeMetadata
+    letters: Tensor
+    reference: Tensor
+    row: Tensor
+    instance: Tensor
+    steps: Tensor
+    stops: Tensor
+    stratum: Tensor
+    facts: dict[str, Tensor] = field(default_factory=dict)
+    direct: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_values(self)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor under its name in the file."""
+        named = {name: getattr(self, name) for name in SCHEMA if getattr(self, name) is not None}
+        return named | {FACT + name: column for name, column in self.facts.items()}
+
+    def outcomes(self, readout: str = "letters", chunk: int = 16_384) -> Iterator[tuple[slice, QueryOutcome]]:
+        """Yield the outcomes of the queries, chunk by chunk, with the slice of queries each belongs to.
+
+        Args:
+            readout: "letters" (coda) or "direct".
+            chunk: queries at a time; bounds the memory at about 10 bytes per query and loop.
+
+        Raises:
+            ValueError: if the store has no such readout.
+        """
+        predictions = {"letters": self.letters, "direct": self.direct}.get(readout)
+        if predictions is None:
+            raise ValueError(f"readout {readout!r} is not in the store: choose letters, or direct where it was saved.")
+        horizon = int(self.steps.max())
+        for start in range(0, len(self.steps), chunk):
+            part = slice(start, min(start + chunk, len(self.steps)))
+            rows = self.row[part].long()
+            reference = self.reference[rows, :horizon]
+            yield (
+                part,
+                query_outcome(predictions[rows], reference, self.steps[part], self.stops[part], self.metadata.cap),
+            )
+
+    def save(self, path: Path | str, overwrite: bool = False) -> None:
+        """Write the store to one file, atomically.
+
+        Raises:
+            FileExistsError: if the file exists and `overwrite` is false.
+        """
+        text = json.dumps({"format": FORMAT, **asdict(self.metadata)})
+        with atomic_path(path, overwrite) as temporary:
+            save_file({name: t.contiguous() for name, t in self.tensors().items()}, temporary, metadata={KEY: text})
+
+    @classmethod
+    def load(cls, path: Path | str) -> OutcomeStore:
+        """Read and validate a store.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: in one line that names the field and the fix, if the file is not a sound store of this version.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist: give the path of an outcome store.")
+        try:
+            with safe_open(path, framework="pt") as file:
+                text = (file.metadata() or {}).get(KEY)
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+        except (SafetensorError, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path} is truncated or not safetensors ({reason}): write it again.") from error
+        metadata = _parse_metadata(text, path)
+        missing = [name for name in SCHEMA if name not in tensors and name != "direct"]
+        if missing:
+            raise ValueError(f"{path} lacks the tensor {missing[0]}: write it again with OutcomeStore.save.")
+        facts = {name.removeprefix(FACT): tensors.pop(name) for name in sorted(tensors) if name.startswith(FACT)}
+        unknown = sorted(set(tensors) - set(SCHEMA))
+        if unknown:
+            raise ValueError(f"{path} holds the unknown tensor {unknown[0]}: facts are called {FACT}NAME.")
+        try:
+            return cls(metadata=metadata, facts=facts, **tensors)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+@contextmanager
+def atomic_path(path: Path | str, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary path beside `path` that takes its place when the block ends without an error.
+
+    Raises:
+        FileExistsError: if the file exists and `overwrite` is false.
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists: choose another path or pass overwrite=True.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
+    if text is None:
+        raise ValueError(f"{path} has no {KEY} metadata: it is not an outcome store.")
+    try:
+        values = json.loads(text)
+        version = values.pop("format", None)
+    except (json.JSONDecodeError, AttributeError) as error:
+        raise ValueError(f"{path} has {KEY} metadata that is not a JSON object: write it again.") from error
+    if version != FORMAT:
+        raise ValueError(f"{path} has format {version!r}, this code reads {FORMAT}: evaluate again or use its version.")
+    known = {f.name for f in fields(OutcomeMetadata)}
+    if set(values) != known:
+        name = min(set(values) ^ known)
+        raise ValueError(f"{path} has metadata whose field {name} is missing or unknown: write it again.")
+    values["labels"] = tuple(values["labels"])
+    values["trained_steps"] = tuple(values["trained_steps"])
+    values["fact_values"] = {name: tuple(names) for name, names in values["fact_values"].items()}
+    return OutcomeMetadata(**values)
+
+
+def _check_shapes(store: OutcomeStore) -> None:
+    sizes: dict[str, int] = {"L": store.metadata.loops}
+    schema = SCHEMA | {FACT + name: (torch.int32, "I") for name in store.facts}
+    for name, tensor in store.tensors().items():
+        dtype, dims = schema[name]
+        if tensor.dtype != dtype:
+            raise ValueError(f"{name} is {tensor.dtype}, expected {dtype}: convert it before storing.")
+        if tensor.dim() != len(dims):
+            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{', '.join(dims)}].")
+        for dim, size in zip(dims, tensor.shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise ValueError(f"{name} has {dim} = {size}, the store has {dim} = {sizes[dim]}: make them agree.")
+    for dim, what in (("R", "traces"), ("Q", "queries"), ("I", "instances"), ("L", "loops")):
+        if sizes[dim] < 1:
+            raise ValueError(f"{dim} = {sizes[dim]}: the store needs at least one of its {what}.")
+
+
+def _check_values(store: OutcomeStore) -> None:
+    meta = store.metadata
+    letters = len(meta.labels)
+    if not 1 <= meta.cap <= meta.loops:
+        raise ValueError(f"cap is {meta.cap}, outside 1..{meta.loops}: run at least as many loops as the cap.")
+    limits = {
+        "letters": (0, letters - 1),
+        "direct": (0, letters - 1),
+        "row": (0, len(store.letters) - 1),
+        "instance": (0, len(store.stratum) - 1),
+        "steps": (1, meta.loops),
+        "stops": (MISSING, meta.cap),
+        "stratum": (0, torch.iinfo(torch.int16).max),
+    }
+    for name, (low, high) in limits.items():
+        tensor = getattr(store, name)
+        if tensor is None:
+            continue
+        smallest, largest = (int(v) for v in tensor.aminmax())
+        if smallest < low or largest > high:
+            value = smallest if smallest < low else largest
+            raise ValueError(f"{name} holds {value}, outside {low}..{high}: check how the outcomes were collected.")
+    known = store.reference[store.reference != IGNORE]
+    if known.numel() and (int(known.min()) < 0 or int(known.max()) >= letters):
+        raise ValueError(f"reference holds a value outside 0..{letters - 1} that is not {IGNORE}: check the labels.")
+    if bool((store.reference[store.row.long(), store.steps.long() - 1] == IGNORE).any()):
+        raise ValueError("reference has no state at the requested count of some query: store it up to every N.")
+    for name, names in meta.fact_values.items():
+        codes = store.facts.get(name)
+        if codes is None or int(codes.min()) < 0 or int(codes.max()) >= len(names):
+            raise ValueError(f"fact_values of {name} do not name every code of {FACT}{name}: add the missing names.")

@@ -1,0 +1,74 @@
+"""The halting interface.
+
+Shape legend: B batch, T loops, D hidden, M digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class HaltingInputs:
+    """What a halting part may look at before the first loop.
+
+    Attributes:
+        prompt_state: [B, D] output of P at the answer position of the view the part asked for, or None.
+        digit_ids: [B, M] token ids of the requested count's digits, left to right, padded with -1.
+        digit_embeddings: [B, M, D] frozen token embeddings of those digits.
+    """
+
+    prompt_state: Tensor | None
+    digit_ids: Tensor
+    digit_embeddings: Tensor
+
+
+class Halting(nn.Module):
+    """Base of stop rules: `start` makes a memory from the prompt, `step` advances it by one loop.
+
+    A part detaches what it must not train: the executor's state, for controllers with a loss of their own.
+
+    Attributes:
+        prompt_view: name of the prompt view whose P state `start` needs, or None.
+        reads_state: whether `step` looks at the executor's state. If not, stop times follow from the counts alone.
+        trains_executor: whether the stop loss may reach the executor.
+    """
+
+    prompt_view: ClassVar[str | None] = None
+    reads_state: ClassVar[bool] = True
+    trains_executor: ClassVar[bool] = False
+
+    def build(self, hidden_size: int) -> None:
+        """Create the parameters for a backbone of width `hidden_size`."""
+        raise NotImplementedError
+
+    def start(self, inputs: HaltingInputs) -> Any:
+        """Return the memory before loop 1."""
+        raise NotImplementedError
+
+    def step(self, memory: Any, state: Tensor | None) -> tuple[Any, Tensor]:
+        """Advance by one loop.
+
+        Args:
+            memory: what `start` or the previous `step` returned.
+            state: [B, D] the executor's answer state after this loop; None if `reads_state` is False.
+
+        Returns:
+            the new memory and the stop logit [B].
+        """
+        raise NotImplementedError
+
+    def remaining(self, memory: Any) -> Tensor | None:
+        """Return the predicted number of remaining steps [B], for parts that estimate it."""
+        del memory
+        return None
+
+
+def first_stop(stop_logits: Tensor) -> Tensor:
+    """First loop (from 1) whose stop probability is at least 0.5, 0 where there is none: [B, T] -> [B]."""
+    hit = stop_logits >= 0
+    return torch.where(hit.any(-1), hit.int().argmax(-1) + 1, 0)

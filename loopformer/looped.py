@@ -1,0 +1,216 @@
+"""The looped transformer: composes backbone, recurrence, bridge, readouts and halting, and rolls them out.
+
+Shape legend: B batch, S sequence, T loops, K labels, L writable positions, D hidden.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from datamodules.batch import Batch
+from loopformer.adaptation import Adaptation, RecurrentBlock
+from loopformer.backbone import Backbone, run_layers
+from loopformer.bridge import Bridge
+from loopformer.halting import Halting, HaltingInputs
+from loopformer.recurrence import Recurrence, Start
+
+LETTERS = [f" {letter}" for letter in string.ascii_uppercase]
+
+
+class DirectHead(nn.Module):
+    """Linear D-K with bias on R's answer state: a second readout, past C. Never fed back.
+
+    Its loss makes the state itself say the answer; without it the lookup may settle in C.
+    """
+
+    def build(self, hidden_size: int, num_labels: int) -> None:
+        """Create the parameters."""
+        self.linear = nn.Linear(hidden_size, num_labels)
+
+    def forward(self, state: Tensor) -> Tensor:
+        """[..., D] -> [..., K] in float32."""
+        with torch.autocast(state.device.type, enabled=False):
+            return self.linear(state.float())
+
+
+@dataclass
+class Rollout:
+    """What a model says at loops 1..T.
+
+    Attributes:
+        letter_logits: [B, T, K] label logits read through C.
+        direct_logits: [B, T, K] label logits of the direct head, if there is one.
+        stop_logits: [B, T] of the halting part, if there is one.
+        initial_logits: [B, K] the direct head on P's answer state (loop 0), if there is one.
+        remaining: [B, T + 1] the halting part's estimate of the remaining steps at loops 0..T, if it makes one.
+        answer_states: [B, T, D] R's answer states.
+    """
+
+    letter_logits: Tensor
+    direct_logits: Tensor | None
+    stop_logits: Tensor | None
+    initial_logits: Tensor | None
+    remaining: Tensor | None
+    answer_states: Tensor
+
+    def detach(self) -> Rollout:
+        """Return the rollout cut from the autograd graph."""
+        return replace(self, **{name: value.detach() for name, value in vars(self).items() if value is not None})
+
+
+class LoopedTransformer(nn.Module):
+    """A decoder split P/R/C whose R is applied T times.
+
+    Args:
+        backbone: the decoder with its tokenizer and split.
+        recurrence: which positions loop.
+        bridge: re-entry map between loops, or None.
+        direct_head: second readout, or None.
+        halting: stop rule, or None (the number of loops is then supplied).
+        adaptation: what of the backbone is trained.
+        labels: texts of the answers, one token each; the order defines the label numbers.
+
+    Raises:
+        ValueError: a label is not exactly one token of the backbone's tokenizer.
+    """
+
+    label_ids: Tensor
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        recurrence: Recurrence,
+        bridge: Bridge | None = None,
+        direct_head: DirectHead | None = None,
+        halting: Halting | None = None,
+        adaptation: Adaptation = RecurrentBlock(),  # noqa: B008
+        labels: list[str] = LETTERS,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.recurrence = recurrence
+        self.bridge = bridge
+        self.direct_head = direct_head
+        self.halting = halting
+        self.adaptation = adaptation
+        self.labels = list(labels)
+        self.register_buffer("label_ids", torch.tensor(backbone.label_ids(self.labels)), persistent=False)
+        for part in (bridge, halting):
+            if part is not None:
+                part.build(backbone.hidden_size)
+        if direct_head is not None:
+            direct_head.build(backbone.hidden_size, len(self.labels))
+        adaptation.apply(backbone)
+
+    def train(self, mode: bool = True) -> LoopedTransformer:
+        """Set the mode of the trained parts; the frozen part of the backbone stays in eval mode on purpose."""
+        super().train(mode)
+        self.backbone.eval()
+        for module in self.adaptation.trained_modules(self.backbone):
+            module.train(mode)
+        return self
+
+    @property
+    def count_free(self) -> bool:
+        """Whether the executor's prompt lacks the requested count, so that one trace serves all counts."""
+        return self.recurrence.view == "executor"
+
+    def own_tensor_names(self) -> set[str]:
+        """Names in `state_dict` that cannot be loaded from the base again: what checkpoints must hold."""
+        state = self.state_dict()
+        tied = {"backbone.lm.lm_head.weight"} if self.backbone.config.tie_word_embeddings else set()
+        if self.backbone.reference is None:
+            return set(state) - tied
+        trained = {id(p) for m in self.adaptation.trained_modules(self.backbone) for p in m.parameters()}
+        base = {f"backbone.{name}" for name, p in self.backbone.named_parameters() if id(p) not in trained}
+        return set(state) - base - tied
+
+    def start(self, batch: Batch) -> Start:
+        """Run P and loop 1 on the executor's prompt view."""
+        view = batch.views[self.recurrence.view]
+        return self.start_from(view.input_ids, view.lengths)
+
+    def start_from(self, input_ids: Tensor, lengths: Tensor, attention_mask: Tensor | None = None) -> Start:
+        """Run P and loop 1.
+
+        Args:
+            input_ids: [B, S].
+            lengths: [B] numbers of real tokens.
+            attention_mask: [B, S], needed only if padding is not on the right.
+        """
+        hidden = self.backbone.embed(input_ids)
+        if attention_mask is None:
+            answers = lengths - 1
+        else:
+            order = torch.arange(input_ids.shape[1], device=input_ids.device)
+            answers = (attention_mask.long() * order).argmax(-1)
+        geometry = self.backbone.geometry(hidden, attention_mask, answers)
+        hidden = run_layers(self.backbone.prelude, hidden, geometry)
+        return self.recurrence.first(self.backbone, hidden, geometry, lengths)
+
+    def states(self, start: Start) -> Iterator[Tensor]:
+        """Yield the states [B, L, D] of loops 1, 2, 3, ... without end."""
+        state = start.state
+        while True:
+            yield state
+            entering = state if self.bridge is None else self.bridge(state, start.anchor)
+            state = self.recurrence.step(self.backbone, entering, start.memory)
+
+    def read(self, states: list[Tensor], start: Start) -> Tensor:
+        """Label logits through C: T states [B, L, D] -> [B, T, K] float32."""
+        return self.backbone.label_logits(self.recurrence.read(self.backbone, states, start.memory), self.label_ids)
+
+    def halting_inputs(self, batch: Batch) -> HaltingInputs:
+        """Collect what the halting part asked for from the prompts."""
+        assert self.halting is not None
+        prompt_state = None
+        if self.halting.prompt_view is not None:
+            view = batch.views[self.halting.prompt_view]
+            with torch.no_grad():
+                prompt_state = self.backbone.prelude_answer_state(view.input_ids, view.lengths)
+        with torch.no_grad():
+            embeddings = self.backbone.lm.model.embed_tokens(batch.digits.clamp(min=0))
+        return HaltingInputs(prompt_state, batch.digits, embeddings)
+
+    def halt(self, inputs: HaltingInputs, answers: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:
+        """Run the halting part over the answer states of loops 1..T.
+
+        Returns:
+            stop logits [B, T] and, where the part estimates it, the remaining steps [B, T + 1] at loops 0..T.
+        """
+        assert self.halting is not None
+        memory: Any = self.halting.start(inputs)
+        logits, remaining = [], [self.halting.remaining(memory)]
+        for answer in answers:
+            memory, logit = self.halting.step(memory, answer)
+            logits.append(logit)
+            remaining.append(self.halting.remaining(memory))
+        known = [r for r in remaining if r is not None]
+        return torch.stack(logits, 1), torch.stack(known, 1) if known else None
+
+    def rollout(self, batch: Batch, loops: int) -> Rollout:
+        """Run loops 1..`loops` on a batch, whatever the stop rule says, and read everything out.
+
+        Raises:
+            ValueError: `loops` is below 1.
+        """
+        if loops < 1:
+            raise ValueError(f"loops: needs at least 1, got {loops}")
+        start = self.start(batch)
+        states = list(islice(self.states(start), loops))
+        answers = [self.recurrence.answer(state, start.memory) for state in states]
+        stacked = torch.stack(answers, 1)
+        direct = initial = stop = remaining = None
+        if self.direct_head is not None:
+            direct = self.direct_head(stacked)
+            initial = self.direct_head(self.recurrence.answer(start.anchor, start.memory))
+        if self.halting is not None:
+            stop, remaining = self.halt(self.halting_inputs(batch), list(answers))
+        return Rollout(self.read(states, start), direct, stop, initial, remaining, stacked)

@@ -1,0 +1,94 @@
+"""The collection of metrics that training and evaluation share.
+
+metrics = execution_metrics(horizon=12, cap=28, groups={"held_out": (7, 9, 11)})
+metrics.update(query_outcome(letters, labels, steps, stop_loop(stop_logits)))
+metrics.compute()["end_to_end/held_out"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from torchmetrics import MetricCollection
+
+from loopformer.metrics.base import CountMetric
+from loopformer.metrics.first_error import CorrectPrefix, Hazard, Survival
+from loopformer.metrics.loop_accuracy import LoopAccuracy
+from loopformer.metrics.rates import (
+    Complete,
+    EarlyStop,
+    EndToEnd,
+    ExactStop,
+    ForcedFinal,
+    LateStop,
+    MissingStop,
+    RateMetric,
+    Returned,
+    Strict,
+    WrongTime,
+)
+from loopformer.metrics.stop_error import AbsoluteStopError, StopError
+
+PANELS = (6, 12, 32, 256)
+"""Requested counts at which survival and hazard are shown (evaluation protocol)."""
+
+EXECUTION: tuple[type[RateMetric], ...] = (ForcedFinal, Complete)
+HALTING: tuple[type[RateMetric], ...] = (
+    ExactStop,
+    EarlyStop,
+    LateStop,
+    MissingStop,
+    Returned,
+    WrongTime,
+    EndToEnd,
+    Strict,
+)
+STOP_QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
+
+
+def execution_metrics(
+    horizon: int,
+    cap: int | None = None,
+    panels: Collection[int] = PANELS,
+    groups: Mapping[str, Collection[int]] | None = None,
+    prefix: str | None = None,
+) -> MetricCollection:
+    """Build the metrics of an executor; each is updated with a `QueryOutcome`.
+
+    The metrics fall into four compute groups (first error, letters by loop, rates, stop errors); each fills one table
+    per batch, however many panels and groups of counts are shown. The groups are named rather than discovered:
+    discovery compares states after the first batch and would merge two that agree by coincidence.
+
+    Args:
+        horizon: largest requested count T.
+        cap: largest stop loop. None leaves out the metrics of the stop, for a model without halting.
+        panels: requested counts with curves of their own, `survival@12`; those beyond the horizon are left out.
+        groups: requested counts by name, such as trained and held_out; adds every scalar as `name/group`.
+        prefix: put before every name, such as `val/`.
+
+    Returns:
+        A collection of scalars and of curves [T] (`survival`, `hazard`, `loop_accuracy`, and the panels).
+
+    Raises:
+        ValueError: if a group names a requested count outside 1..T.
+    """
+    metrics: dict[str, CountMetric] = {
+        "survival": Survival(horizon),
+        "hazard": Hazard(horizon),
+        "loop_accuracy": LoopAccuracy(horizon),
+    }
+    for count in (n for n in panels if n <= horizon):
+        metrics[f"survival@{count}"] = Survival(horizon, steps=(count,))
+        metrics[f"hazard@{count}"] = Hazard(horizon, steps=(count,))
+    for suffix, steps in [("", None), *((f"/{name}", counts) for name, counts in (groups or {}).items())]:
+        metrics[f"correct_prefix{suffix}"] = CorrectPrefix(horizon, steps=steps)
+        for kind in EXECUTION + (HALTING if cap is not None else ()):
+            metrics[kind.rate_name + suffix] = kind(horizon, steps=steps)
+        if cap is not None:
+            for label, quantile in STOP_QUANTILES.items():
+                metrics[f"stop_error_{label}{suffix}"] = StopError(horizon, cap, quantile, steps)
+                metrics[f"absolute_stop_error_{label}{suffix}"] = AbsoluteStopError(horizon, cap, quantile, steps)
+    shared: dict[str, list[str]] = {}
+    for name, metric in metrics.items():
+        shared.setdefault(metric.state, []).append(name)
+    return MetricCollection(dict(metrics), prefix=prefix, compute_groups=list(shared.values()))
