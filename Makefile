@@ -56,7 +56,7 @@ lint: $(STAMP) ## check style, format, types and which package may import which
 	run $(PY) -m ruff check .; \
 	run $(PY) -m ruff format --check .; \
 	run $(PY) -m mypy; \
-	run "$(VENV)/bin/lint-imports"; \
+	run "$(VENV)/bin/lint-imports" --no-logo; \
 	exit $$status
 
 format: $(STAMP) ## format the code and mend what ruff can

@@ -21,6 +21,6 @@ class NonFiniteGuard(L.Callback):
         if not torch.isfinite(norm):
             loss = trainer.callback_metrics.get("train/loss")
             raise FloatingPointError(
-                f"step {trainer.global_step}: gradient norm is {norm.item()} (train/loss {loss}); "
-                "no optimiser step was taken. Lower model.init_args.optimizer.lr or resume from the last checkpoint with other settings"
+                f"step {trainer.global_step}: gradient norm is {norm.item()} (train/loss {loss}); no step was "
+                "taken. Lower model.init_args.optimizer.lr or resume from the last checkpoint with other settings"
             )

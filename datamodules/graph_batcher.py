@@ -74,13 +74,12 @@ class GraphBatcher:
         labels = graphs.states(loops).astype(np.int64)
         labels[np.arange(loops) >= steps[:, None]] = IGNORE
         digits, width = _decimal_digits(steps)
-        known = digits >= 0
         return Batch(
             views={view: self._view(view, graphs, digits, width) for view in VIEWS},
             labels=torch.from_numpy(labels),
             steps=torch.from_numpy(steps),
             initial=_long(graphs.start),
-            digits=torch.from_numpy(np.where(known, self._compiler.digit_ids[np.where(known, digits, 0)], NO_DIGIT)),
+            digits=self._digit_tokens(digits),
             instance=_long(np.arange(len(graphs)) if instance is None else instance),
             facts={name: _long(values) for name, values in (graphs.facts() if facts is None else facts).items()},
         )
@@ -108,6 +107,14 @@ class GraphBatcher:
             ids[rows, : len(layout.ids)] = block
             lengths[rows] = len(layout.ids)
         return PromptView(torch.from_numpy(ids), torch.from_numpy(lengths))
+
+    def count_digits(self, counts: IntArray) -> Tensor:
+        """Return the `digits` of a batch for requested counts alone: [C] -> [C, M] token ids, NO_DIGIT padded."""
+        return self._digit_tokens(_decimal_digits(np.asarray(counts, dtype=np.int64))[0])
+
+    def _digit_tokens(self, digits: NDArray[np.int64]) -> Tensor:
+        known = digits >= 0
+        return torch.from_numpy(np.where(known, self._compiler.digit_ids[np.where(known, digits, 0)], NO_DIGIT))
 
     def check(self, graphs: Graphs) -> None:
         """Compare compiled ids with the tokenizer's own on whole prompts, for many counts.

@@ -50,7 +50,7 @@ class ReentryBridge(Bridge):
         scale = (self._mean_square(anchor.float()) / self._mean_square(x)).sqrt()
         y = self.gain * (x * scale)
         if self.projection:
-            y = F.linear(y, self.weight)
+            y = F.linear(y.to(self.weight.dtype), self.weight)
         return y.to(state.dtype)
 
     def _mean_square(self, x: Tensor) -> Tensor:

@@ -62,7 +62,8 @@ def build_network(config: dict[str, Any]) -> LoopedTransformer:
     try:
         namespace = parser.parse_object({"network": config})
     except Exception as error:
-        raise CheckpointError(f"{CONFIG}: network section does not parse: {error}") from error
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{CONFIG}: network section does not parse: {reason}") from error
     return parser.instantiate(namespace).network
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import Batch
-from loopformer.halting import GRUController, HaltingInputs, first_stop
+from loopformer.halting import GRUController, HaltingInputs
 from loopformer.halting.gru import REMAINING_SCALE
 from loopformer.losses import remaining_loss, stop_loss
+from loopformer.metrics.functional import stop_loop
 from loopformer.optim import Optimizer
 from loopformer.stage import HaltingStage
 
@@ -96,7 +97,7 @@ class ControllerModule(HaltingStage):
         seen &= batch.steps <= self.loops
         for name, rows in (("", seen), ("unseen/", ~seen)):
             if n := int(rows.sum()):
-                exact = (first_stop(stop[rows]) == batch.steps[rows]).float().mean()
+                exact = (stop_loop(stop[rows]) == batch.steps[rows]).float().mean()
                 loss = stop_loss(stop[rows], batch.steps[rows])
                 kw: dict[str, Any] = {"batch_size": n, "sync_dist": True}
                 self.log(f"val/{name}exact_stop", exact, prog_bar=not name, **kw)

@@ -37,7 +37,7 @@ class DirectHead(nn.Module):
     def forward(self, state: Tensor) -> Tensor:
         """[..., D] -> [..., K] in float32."""
         with torch.autocast(state.device.type, enabled=False):
-            return self.linear(state.float())
+            return self.linear(state.to(self.linear.weight.dtype)).float()
 
 
 @dataclass

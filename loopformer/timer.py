@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from datamodules.batch import Batch
-from loopformer.halting import AffineTimer, HaltingInputs, first_stop
+from loopformer.halting import AffineTimer, HaltingInputs
 from loopformer.halting.gru import REMAINING_SCALE
 from loopformer.losses import remaining_loss, stop_loss
+from loopformer.metrics.functional import stop_loop
 from loopformer.optim import Optimizer
 from loopformer.stage import HaltingStage
 from loopformer.timer_fit import fit_reader, refit_countdown
@@ -81,7 +82,7 @@ class TimerModule(HaltingStage):
         """Share of exact first stops."""
         del batch_idx
         stop, _ = self.network.halt(self._inputs(batch), [None] * int(batch.steps.max()))
-        exact = (first_stop(stop) == batch.steps).float().mean()
+        exact = (stop_loop(stop) == batch.steps).float().mean()
         self.log("val/exact_stop", exact, batch_size=len(batch), sync_dist=True, prog_bar=True)
 
     def on_train_end(self) -> None:

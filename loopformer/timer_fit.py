@@ -79,7 +79,7 @@ def refit_countdown(timer: AffineTimer, counts: list[int], loops: int, scale: fl
         a and b as stored in float32.
     """
     start = torch.tensor(counts, dtype=torch.float64)
-    affine = torch.tensor([float(timer.decay), float(timer.decrement)], dtype=torch.float64, requires_grad=True)
+    affine = torch.tensor([timer.decay.item(), timer.decrement.item()], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [affine], max_iter=500, tolerance_grad=1e-14, tolerance_change=0.0, line_search_fn="strong_wolfe"
     )
@@ -100,4 +100,4 @@ def refit_countdown(timer: AffineTimer, counts: list[int], loops: int, scale: fl
     with torch.no_grad():
         timer.decay.fill_(float(affine[0]))
         timer.decrement.fill_(float(affine[1]))
-    return float(timer.decay), float(timer.decrement)
+    return timer.decay.item(), timer.decrement.item()

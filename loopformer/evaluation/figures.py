@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import plotly.graph_objects as go
 
 from loopformer.evaluation.outcomes import OutcomeStore
@@ -22,6 +23,11 @@ SHARES = {
     "end_to_end": ("end to end", "dashdot"),
     "strict": ("strict", "solid"),
 }
+DASHES = ("dot", "dashdot", "dash")
+
+WINDOW = 9
+"""Loops over which the line of the hazard is taken; odd, so that it is centred."""
+
 STOPS = {"early_stop": ("early", "dot"), "late_stop": ("late", "dash"), "missing_stop": ("missing", "solid")}
 
 
@@ -48,7 +54,7 @@ def survival_figure(runs: Sequence[Run]) -> go.Figure:
     for colour, run in _coloured(runs):
         panels = run.summary["survival"]
         largest = max(panels, key=int, default=None)
-        for count, panel in panels.items():
+        for index, (count, panel) in enumerate(panels.items()):
             loops = list(range(1, len(panel["survival"]) + 1))
             label = f"{run.name}, N = {count}"
             if count == largest:
@@ -59,7 +65,8 @@ def survival_figure(runs: Sequence[Run]) -> go.Figure:
                     y=panel["survival"],
                     name=label,
                     legendgroup=label,
-                    line={"color": colour, "width": 2 if count == largest else 1.5},
+                    mode="lines" if len(loops) > 1 else "markers",
+                    line={"color": colour, "width": 2, "dash": "solid" if count == largest else DASHES[index % 3]},
                     visible=True if count == largest else "legendonly",
                     hovertemplate="%{y:.4f}",
                 )
@@ -68,19 +75,38 @@ def survival_figure(runs: Sequence[Run]) -> go.Figure:
 
 
 def hazard_figure(runs: Sequence[Run]) -> go.Figure:
-    """Share of first errors at each loop among the queries still correct before it, over all requested counts."""
+    """Share of first errors at each loop among the queries still correct before it, over all requested counts.
+
+    Single loops are noisy where errors are rare: they are dots, and the line is the hazard over a window of loops,
+    errors and risk sets summed.
+    """
     figure = _figure("Loop t", "First-error hazard")
     for colour, run in _coloured(runs):
         pooled = run.summary["hazard"]["pooled"]
+        loops = list(range(1, len(pooled["hazard"]) + 1))
         figure.add_trace(
             go.Scatter(
-                x=list(range(1, len(pooled["hazard"]) + 1)),
+                x=loops,
                 y=pooled["hazard"],
                 customdata=list(zip(pooled["errors"], pooled["at_risk"], strict=True)),
                 name=run.name,
-                mode="lines",
-                line={"color": colour, "width": 1.5, "shape": "hvh"},
+                legendgroup=run.name,
+                mode="markers",
+                marker={"color": colour, "size": 4, "opacity": 0.45},
                 hovertemplate="%{y:.5f} (%{customdata[0]:,} of %{customdata[1]:,})",
+            )
+        )
+        errors, at_risk = (np.convolve(pooled[name], np.ones(WINDOW)) for name in ("errors", "at_risk"))
+        centred = slice(WINDOW // 2, WINDOW // 2 + len(loops))
+        figure.add_trace(
+            go.Scatter(
+                x=loops,
+                y=[float(e / n) if n else None for e, n in zip(errors[centred], at_risk[centred], strict=True)],
+                name=f"{run.name}, {WINDOW} loops",
+                legendgroup=run.name,
+                mode="lines",
+                line={"color": colour, "width": 2},
+                hovertemplate="%{y:.5f}",
             )
         )
     return figure.update_yaxes(rangemode="tozero")
@@ -91,9 +117,9 @@ def success_figure(runs: Sequence[Run]) -> go.Figure:
     figure = _figure("Requested count N", "Share of queries")
     for colour, run in _coloured(runs):
         by_steps = run.summary["by_steps"]
-        for offset, (name, (label, dash)) in enumerate(SHARES.items()):
+        for offset, (name, (text, dash)) in enumerate(SHARES.items()):
             shade = COLOURS[offset] if len(runs) == 1 else colour
-            label = label.capitalize() if len(runs) == 1 else f"{run.name}, {label}"
+            label = text.capitalize() if len(runs) == 1 else f"{run.name}, {text}"
             shown = len(runs) == 1 or name == "strict"
             if name == "strict":
                 ends = by_steps["intervals"][name]
@@ -110,16 +136,16 @@ def stop_error_figure(runs: Sequence[Run]) -> go.Figure:
         error = by_steps["stop_error"]
         figure.add_trace(_band(by_steps["steps"], error["p10"], error["p90"], colour, run.name))
         figure.add_trace(_line(by_steps, error["median"], run.name, colour, "solid", True, "%{y:.1f}"))
-    return figure
+    return figure.update_yaxes(autorangeoptions={"include": [-2, 2]})  # an all-exact run keeps a readable axis
 
 
 def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
     """Share of early, late and missing stops at each requested count."""
     figure = _figure("Requested count N", "Share of queries")
     for colour, run in _coloured(runs):
-        for offset, (name, (label, dash)) in enumerate(STOPS.items()):
+        for offset, (name, (text, dash)) in enumerate(STOPS.items()):
             shade = COLOURS[offset] if len(runs) == 1 else colour
-            label = label.capitalize() if len(runs) == 1 else f"{run.name}, {label}"
+            label = text.capitalize() if len(runs) == 1 else f"{run.name}, {text}"
             figure.add_trace(_line(run.summary["by_steps"], run.summary["by_steps"][name], label, shade, dash, True))
     return figure.update_yaxes(rangemode="tozero")
 

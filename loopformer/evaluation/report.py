@@ -45,17 +45,15 @@ BREAKDOWNS = {
 FIGURES: dict[str, tuple[Callable[[Sequence[Run]], go.Figure], str]] = {
     "Survival": (
         survival_figure,
-        "Share of queries whose letters are all right up to loop t, at one requested count. The band is the 95% "
-        "bootstrap interval; other counts are in the legend.",
+        "Share of queries without an error up to loop t, at one requested count. Band: 95% bootstrap interval.",
     ),
     "First-error hazard": (
         hazard_figure,
-        "Share of first errors at loop t among the queries still right before it, over all requested counts.",
+        "Share of first errors at loop t (dots) or nearby (line) among the queries still right before, over all N.",
     ),
     "Success by requested count": (
         success_figure,
-        "Strict: stopped at N with every letter right. End to end: stopped at N with the right letter. The band is the "
-        "95% bootstrap interval of strict success.",
+        "Strict: stopped at N, every letter right. End to end: stopped at N, last letter right. Band: 95% bootstrap.",
     ),
     "Stop time": (
         stop_error_figure,
@@ -146,15 +144,15 @@ def report_html(runs: Sequence[Run]) -> str:
     body = ["<h2>Results</h2>", _table("Shares in percent with 95% bootstrap intervals.", ["Run"], _overall(runs))]
     for title, (draw, text) in FIGURES.items():
         plot = draw(runs).to_html(
-            full_html=False, include_plotlyjs=False, config={"responsive": True, "displaylogo": False}
+            full_html=False, include_plotlyjs=False, config={"responsive": True, "displayModeBar": False}
         )
         body += [f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>", plot, "</section>"]
     for key, title in BREAKDOWNS.items():
         rows = [
-            ([label, run.name], cell)
+            ([label.replace("_", " "), run.name], run.summary[key][label])
             for label in _labels(runs, key)
             for run in runs
-            if (cell := _cell(run, key, label))
+            if label in run.summary.get(key, {})
         ]
         if rows:
             caption = f"By {title.lower()}: percent with 95% bootstrap intervals."
@@ -192,7 +190,7 @@ def rich_table(summary: dict[str, Any], title: str | None = None) -> Table:
 def _share(cell: dict[str, Any], name: str, between: str = " ") -> str:
     """A share in percent and its interval, a dash where it is undefined."""
     if cell[name] is None:
-        return "–"
+        return "-"
     low, high = cell["intervals"][name]
     interval = "" if low is None else f"{between}[{100 * low:.2f}, {100 * high:.2f}]"
     return f"{100 * cell[name]:.2f}{interval}"
@@ -204,11 +202,6 @@ def _overall(runs: Sequence[Run]) -> list[tuple[list[str], dict[str, Any]]]:
 
 def _labels(runs: Sequence[Run], key: str) -> list[str]:
     return list(dict.fromkeys(label for run in runs for label in run.summary.get(key, {})))
-
-
-def _cell(run: Run, key: str, label: str) -> dict[str, Any] | None:
-    cell: dict[str, Any] | None = run.summary.get(key, {}).get(label)
-    return cell
 
 
 def _table(caption: str, heads: list[str], rows: list[tuple[list[str], dict[str, Any]]]) -> str:

@@ -26,10 +26,13 @@ from loopformer.metrics import PANELS, CountMetric, execution_metrics
 from loopformer.metrics.functional import (
     RATES,
     exposure,
+    hazard,
+    loop_accuracy,
     prefix_length,
     quantile_of_counts,
     rate_by_steps,
     rate_rows,
+    survival,
 )
 
 Span = tuple[int, int | None]
@@ -126,11 +129,11 @@ def summarize(store: OutcomeStore) -> dict[str, Any]:
         "by_range": _by_group(tally, {_label(span): [n for n in present if _within(n, span)] for span in RANGES}),
         "by_training": _by_group(tally, _training_groups(present, meta.trained_steps)),
         **{f"by_{name}": _by_fact(tally, store, name) for name in store.facts},
-        "loop_accuracy": values["loop_accuracy"],
-        "survival": {str(n): _survival(tally, n, values[f"survival@{n}"]) for n in panels},
+        "loop_accuracy": loop_accuracy(tables["loop_accuracy"]),
+        "survival": {str(n): _survival(tally, n, tables[f"survival@{n}"]) for n in panels},
         "hazard": {
-            "pooled": _hazard(tables["hazard"], values["hazard"]),
-            **{str(n): _hazard(tables[f"hazard@{n}"], values[f"hazard@{n}"][:n]) for n in panels},
+            "pooled": _hazard(tables["hazard"], present[-1]),
+            **{str(n): _hazard(tables[f"hazard@{n}"], n) for n in panels},
         },
         "by_steps": _by_steps(tally, tables, present),
     }
@@ -164,14 +167,14 @@ def _count(store: OutcomeStore, metrics: MetricCollection, panels: Sequence[int]
     return Tally(sums.view(graphs, horizon + 1, -1), alive, resampling_counts(store.stratum.numpy()))
 
 
-def _survival(tally: Tally, n: int, share: Tensor) -> dict[str, Any]:
+def _survival(tally: Tally, n: int, table: Tensor) -> dict[str, Any]:
     interval = percentile_interval(ratio_draws(tally.draws, tally.alive[n], tally.sums[:, n, :1]))
-    return {"n": tally.sums[:, n, 0].sum(), "survival": share[:n], "low": interval.low, "high": interval.high}
+    return {"n": tally.sums[:, n, 0].sum(), "survival": survival(table)[:n], "low": interval.low, "high": interval.high}
 
 
-def _hazard(table: Tensor, curve: Tensor) -> dict[str, Any]:
+def _hazard(table: Tensor, loops: int) -> dict[str, Any]:
     exposed = exposure(table)
-    return {"hazard": curve, "errors": exposed.errors[: len(curve)], "at_risk": exposed.at_risk[: len(curve)]}
+    return {"hazard": hazard(table)[:loops], "errors": exposed.errors[:loops], "at_risk": exposed.at_risk[:loops]}
 
 
 def _by_group(tally: Tally, groups: dict[str, list[int]]) -> dict[str, Any]:

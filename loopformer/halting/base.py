@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 
@@ -66,9 +65,3 @@ class Halting(nn.Module):
         """Return the predicted number of remaining steps [B], for parts that estimate it."""
         del memory
         return None
-
-
-def first_stop(stop_logits: Tensor) -> Tensor:
-    """First loop (from 1) whose stop probability is at least 0.5, 0 where there is none: [B, T] -> [B]."""
-    hit = stop_logits >= 0
-    return torch.where(hit.any(-1), hit.int().argmax(-1) + 1, 0)

@@ -41,13 +41,14 @@ class GRUController(Halting):
     def start(self, inputs: HaltingInputs) -> Tensor:
         """Return m0 [B, width]."""
         assert inputs.prompt_state is not None
-        return self.read_prompt(inputs.prompt_state.detach().float())
+        return self.read_prompt(inputs.prompt_state.detach().to(self.stop.weight.dtype))
 
     def step(self, memory: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """See `Halting.step`."""
         assert state is not None
         with torch.autocast(memory.device.type, enabled=False):
-            memory = self.cell(self.read_state(state.detach().float()), memory.float())
+            dtype = self.stop.weight.dtype
+            memory = self.cell(self.read_state(state.detach().to(dtype)), memory.to(dtype))
             return memory, self.stop(memory)[:, 0]
 
     def remaining(self, memory: Tensor) -> Tensor | None:
@@ -55,4 +56,4 @@ class GRUController(Halting):
         if self.remaining_readout is None:
             return None
         with torch.autocast(memory.device.type, enabled=False):
-            return self.remaining_readout(memory.float())[:, 0] * REMAINING_SCALE
+            return self.remaining_readout(memory)[:, 0] * REMAINING_SCALE

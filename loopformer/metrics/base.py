@@ -94,7 +94,7 @@ class CountMetric(Metric):
 
 
 class CurveMetric(CountMetric):
-    """A metric whose value is a curve over loops 1..T, nan where it is undefined."""
+    """A metric whose value is a curve over loops 1..T, nan where it is undefined; a scalar if T = 1 (torchmetrics)."""
 
     def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> tuple[Any, Any]:
         """Plot one curve or several over the loops.
@@ -109,6 +109,7 @@ class CurveMetric(CountMetric):
         val = self.compute() if val is None else val
         loops = torch.arange(1, self.horizon + 1)
         for curve in [val] if isinstance(val, Tensor) else val:
-            _, ax = plot_curve((loops, curve, loops), ax=ax, label_names=("loop", type(self).__name__))
+            points = curve.reshape(-1)  # torchmetrics squeezes the curve of a single loop
+            _, ax = plot_curve((loops, points, loops), ax=ax, label_names=("loop", type(self).__name__))
         ax.set_ylim(self.plot_lower_bound, self.plot_upper_bound)
         return ax.figure, ax

@@ -1,0 +1,172 @@
+"""The graph benchmark: 1,350 graphs times 256 counts, or any other graphs and counts, into an outcome store."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from datamodules.graph_batcher import GraphBatcher
+from datamodules.tasks.graph import KINDS, Graphs
+from datamodules.tasks.graph_splits import benchmark, fresh, published
+from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from loopformer.evaluation.native import check_native, native_seconds
+from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
+from loopformer.evaluation.trace import run_count_dependent, run_count_free
+
+CAP = 272
+"""Safety cap of the published protocol; counts close to it or beyond get a cap of their own (16 loops more)."""
+
+
+FRESH_SEEDS = (401, 402, 403)
+"""Master seeds of fresh graphs."""
+
+
+@dataclass
+class GraphOptions:
+    """What to evaluate, and how.
+
+    Attributes:
+        counts: requested counts, such as "1-256", "8192" or "1,6,12".
+        graphs: graphs of each of the nine seed-and-kind strata; None for all 150.
+        fresh: draw graphs that the benchmark and no training data contain, instead of the benchmark's own.
+        batch_size: graphs of one rollout.
+        native_sample: queries run one at a time to tell how much faster the shared evaluation is; 0 for none.
+    """
+
+    counts: str = "1-256"
+    graphs: int | None = None
+    fresh: bool = False
+    batch_size: int = 150
+    native_sample: int = 200
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: needs at least 1, got {self.batch_size}")
+        if self.native_sample < 0:
+            raise ValueError(f"native_sample: needs at least 0, got {self.native_sample}")
+
+
+@dataclass
+class Timing:
+    """Wall seconds of an evaluation, and of the same queries run natively (extrapolated from a sample)."""
+
+    shared: float
+    native: float | None
+    native_checks: int
+
+
+def parse_counts(text: str) -> list[int]:
+    """Parse "1-256", "8192" or "1,6,12-16" into sorted counts.
+
+    Raises:
+        ValueError: it is none of these, or a count is below 1.
+    """
+    counts: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            counts.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise ValueError(f"counts: {text!r} is not of the form 1-256 or 1,6,12") from None
+    if not counts or min(counts) < 1:
+        raise ValueError(f"counts: {text!r} holds no count, or one below 1")
+    return sorted(counts)
+
+
+def choose_graphs(options: GraphOptions) -> Graphs:
+    """Return the benchmark's graphs (or fresh ones), the same number of each stratum.
+
+    Raises:
+        ValueError: more benchmark graphs are asked for than there are.
+    """
+    if options.fresh:
+        avoid = benchmark().tables() | published("cyclic", "train").tables()
+        return fresh(options.graphs or 50, seeds=FRESH_SEEDS, avoid=avoid)
+    graphs = benchmark()
+    if options.graphs is None:
+        return graphs
+    if not 1 <= options.graphs <= 150:
+        raise ValueError(
+            f"graphs: each stratum of the benchmark has 1 to 150, got {options.graphs}; use fresh for more"
+        )
+    return graphs[graphs.index < options.graphs]
+
+
+def evaluate_graphs(
+    checkpoint: Checkpoint, options: GraphOptions, advance: Callable[[int], None], begin: Callable[[int], None]
+) -> tuple[OutcomeStore, Timing]:
+    """Run the benchmark.
+
+    Args:
+        checkpoint: the model.
+        options: graphs and counts.
+        advance: called with the number of queries finished.
+        begin: called once with the number of all queries.
+
+    Raises:
+        ValueError: an option is out of range, or the model's labels are not the letters.
+        RuntimeError: the native check failed.
+    """
+    network = checkpoint.network
+    batcher = GraphBatcher(network.backbone.tokenizer)
+    if network.labels != list(batcher.labels.texts):
+        raise ValueError(f"checkpoint: its labels {network.labels[:3]}... are not the graph task's letters")
+    counts, graphs = parse_counts(options.counts), choose_graphs(options)
+    begin(len(counts) * len(graphs))
+    cap = max(CAP, counts[-1] + 16)
+    # Beyond the largest count only a stop rule needs loops: its letters up to the cap tell what it would have returned.
+    needs_cap = network.halting is not None and counts[-1] < CAP
+    loops = cap if needs_cap or (network.halting is not None and network.halting.reads_state) else counts[-1]
+    stratum = np.unique(np.stack([graphs.seed, graphs.kind], 1), axis=0, return_inverse=True)[1].reshape(-1)
+    probes = [int(np.flatnonzero(stratum == s)[0]) for s in np.unique(stratum)]
+
+    clock = time.perf_counter()
+    run = run_count_free if network.count_free else run_count_dependent
+    traces = run(network, batcher, graphs, counts, cap, loops, options.batch_size, probes, advance)
+    shared = time.perf_counter() - clock
+    checks = check_native(network, batcher, graphs, traces.probes, traces.stops, counts, cap)
+    sample = options.native_sample
+    native = native_seconds(network, batcher, graphs, counts, cap, sample) * traces.stops.numel() if sample else None
+
+    store = OutcomeStore(
+        metadata=OutcomeMetadata(
+            benchmark="graph",
+            labels=tuple(batcher.labels.names),
+            loops=loops,
+            cap=loops,
+            digests=_digests(checkpoint, graphs),
+            trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
+            fact_values={"kind": tuple(KINDS)},
+        ),
+        letters=traces.letters,
+        direct=traces.direct,
+        reference=_reference(graphs, loops, 1 if network.count_free else len(counts)),
+        row=_rows(len(graphs), len(counts), network.count_free),
+        instance=torch.arange(len(graphs), dtype=torch.int32).repeat_interleave(len(counts)),
+        steps=torch.tensor(counts, dtype=torch.int32).repeat(len(graphs)),
+        stops=torch.where(traces.stops > loops, 0, traces.stops).flatten(),
+        stratum=torch.from_numpy(stratum.astype(np.int16)),
+        facts={name: torch.from_numpy(values.astype(np.int32)) for name, values in graphs.facts().items()},
+    )
+    return store, Timing(shared, native, checks)
+
+
+def _reference(graphs: Graphs, loops: int, repeats: int) -> torch.Tensor:
+    return torch.from_numpy(graphs.states(loops).astype(np.int16)).repeat_interleave(repeats, 0)
+
+
+def _rows(graphs: int, counts: int, count_free: bool) -> torch.Tensor:
+    queries = torch.arange(graphs * counts, dtype=torch.int32)
+    return queries // counts if count_free else queries
+
+
+def _digests(checkpoint: Checkpoint, graphs: Graphs) -> dict[str, str]:
+    def of(name: str) -> str:
+        return hashlib.sha256((checkpoint.directory / name).read_bytes()).hexdigest()
+
+    return {"model": of(WEIGHTS), "config": of(CONFIG), "graphs": hashlib.sha256(graphs.csv().encode()).hexdigest()}
