@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from loopformer import checkpoint as checkpoints
-from loopformer.cli import one_line_errors
+from loopformer.errors import one_line_errors
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
@@ -90,7 +90,7 @@ def evaluate(
 def main() -> None:
     """Run the command line."""
     with one_line_errors():
-        auto_cli(evaluate, description=__doc__, as_positional=False)
+        auto_cli(evaluate, description=__doc__, as_positional=False, exit_on_error=False, allow_abbrev=False)
 
 
 if __name__ == "__main__":

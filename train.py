@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 
-from loopformer.cli import LoopformerCLI, one_line_errors
+from loopformer.cli import LoopformerCLI
+from loopformer.errors import one_line_errors
 
 
 def main() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_warn
 
 from datamodules.batch import Batch
+
+
+log = logging.getLogger(__name__)
 
 
 class Curriculum(L.Callback):
@@ -21,13 +25,16 @@ class Curriculum(L.Callback):
     Args:
         gate: exponential average of the success at which the next stage begins.
         momentum: weight of the past in that average.
+        first_stage_lr: factor on the learning rate while the first stage lasts. The plateau before the lookup forms is
+            shorter at a rate at which deep rollouts would later diverge.
     """
 
-    def __init__(self, gate: float = 0.9, momentum: float = 0.8) -> None:
+    def __init__(self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0) -> None:
         if not 0 < gate < 1:
             raise ValueError(f"Curriculum.gate: needs a value between 0 and 1, got {gate}")
         self.gate = gate
         self.momentum = momentum
+        self.first_stage_lr = first_stage_lr
         self.stage = 0
         self.average = 0.0
         self.complete = False
@@ -42,11 +49,10 @@ class Curriculum(L.Callback):
         self.complete = state_dict["complete"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Put the data at the curriculum's stage."""
-        del pl_module
+        """Put the data and the learning rate at the curriculum's stage."""
         if not getattr(trainer.datamodule, "stages", None):  # type: ignore[attr-defined]
             raise ValueError("Curriculum: data.init_args.train has no stages; use a GraphStream with stages")
-        trainer.datamodule.set_stage(self.stage)  # type: ignore[attr-defined]
+        self._enter_stage(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
@@ -55,7 +61,8 @@ class Curriculum(L.Callback):
         del batch_idx
         rollout = outputs["rollout"]
         readouts = [rollout.letter_logits, rollout.direct_logits]
-        success = min(float(_complete(logits, batch.labels)) for logits in readouts if logits is not None)
+        worse = torch.stack([_complete(logits, batch.labels) for logits in readouts if logits is not None]).min()
+        success = float(trainer.strategy.reduce(worse, reduce_op="mean"))  # all ranks move on at the same step
         self.average = self.momentum * self.average + (1 - self.momentum) * success
         pl_module.log("train/stage", float(self.stage), prog_bar=True)
         pl_module.log("train/success", self.average, prog_bar=True)
@@ -64,14 +71,18 @@ class Curriculum(L.Callback):
         if self.average > self.gate and not self.complete:
             if self.stage + 1 < len(stages):
                 self.stage, self.average = self.stage + 1, 0.0
-                trainer.datamodule.set_stage(self.stage)  # type: ignore[attr-defined]
-                rank_zero_info(f"step {trainer.global_step}: curriculum stage {self.stage + 1}/{len(stages)}")
+                self._enter_stage(trainer, pl_module)
+                log.info("step %d: curriculum stage %d/%d", trainer.global_step, self.stage + 1, len(stages))
             else:
                 self.complete = True
                 schedule.start_decay(trainer.global_step)  # type: ignore[union-attr,operator]
-                rank_zero_info(f"step {trainer.global_step}: curriculum complete, learning rate decays")
+                log.info("step %d: curriculum complete, learning rate decays", trainer.global_step)
         if schedule.finished(trainer.global_step):  # type: ignore[union-attr,operator]
             trainer.should_stop = True
+
+    def _enter_stage(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.datamodule.set_stage(self.stage)  # type: ignore[attr-defined]
+        pl_module.schedule.scale = self.first_stage_lr if self.stage == 0 else 1.0  # type: ignore[union-attr]
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Say so when the run ended inside the curriculum."""
@@ -86,4 +97,4 @@ class Curriculum(L.Callback):
 
 def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Share of rows [B, T] whose predictions are all right."""
-    return (logits.argmax(-1) == labels).all(1).float().mean()
+    return (logits.argmax(-1) == labels).all(1).double().mean()

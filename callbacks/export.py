@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.utilities import rank_zero_info
 
 from loopformer import checkpoint
+
+
+log = logging.getLogger(__name__)
 
 
 class ExportModel(L.Callback):
@@ -49,7 +52,7 @@ class ExportModel(L.Callback):
         metrics |= getattr(module, "report", {})
         config = self.network_config if self.network_config is not None else module.network_config
         checkpoint.save(self.directory, module.network, config, provenance, metrics or None)
-        rank_zero_info(f"exported the model to {self.directory}")
+        log.info("exported the model to %s", self.directory)
 
     @staticmethod
     def _select(trainer: L.Trainer, module: Any) -> dict[str, Any] | None:

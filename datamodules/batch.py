@@ -7,8 +7,9 @@ A datamodule builds every prompt view of an example once, when the batch is made
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -68,12 +69,18 @@ class Batch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Return the batch on `device` (Lightning calls this to move batches)."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-        def move(value: Any) -> Any:
+    def select(self, rows: Tensor) -> Batch:
+        """Return some examples of the batch: rows [B] bool, or indices."""
+        return self._map(lambda tensor: tensor[rows])
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        def visit(value: Any) -> Any:
             if isinstance(value, Tensor):
-                return value.to(device, non_blocking=non_blocking)
+                return change(value)
             if isinstance(value, dict):
-                return {name: move(item) for name, item in value.items()}
-            return replace(value, **{f.name: move(getattr(value, f.name)) for f in fields(value)})
+                return {name: visit(item) for name, item in value.items()}
+            return replace(value, **{f.name: visit(getattr(value, f.name)) for f in fields(value)})
 
-        return replace(self, **{f.name: move(getattr(self, f.name)) for f in fields(self)})
+        return cast("Batch", visit(self))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
+import numpy as np
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -20,12 +20,13 @@ from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.graph_evaluation import EvaluationSource, EvaluationSplit
 from datamodules.graph_sources import PublishedSplit, TrainSource
-from datamodules.loader import BatchLoader
+from datamodules.loader import BatchLoader, BatchSource
+from datamodules.resumable import ResumableDataModule
 from datamodules.tasks.graph_stream import Stage
 from datamodules.tasks.procedure import LabelSet
 
 
-class GraphDataModule(LightningDataModule):
+class GraphDataModule(ResumableDataModule):
     """Loads graphs for training and evaluation.
 
     Args:
@@ -61,8 +62,6 @@ class GraphDataModule(LightningDataModule):
             raise ValueError("templates: the list is empty; name at least one template or leave it out")
         if seed < 0:
             raise ValueError(f"seed: got {seed}; use 0 or more")
-        # A rank without evaluation examples is fine: none is padded (see EvaluationOrder).
-        self.allow_zero_length_dataloader_with_multiple_devices = True
         self.train_source = PublishedSplit() if train is None else train
         self.validation = EvaluationSplit() if validation is None else validation
         self.test = test
@@ -98,12 +97,31 @@ class GraphDataModule(LightningDataModule):
         """Position of the current stage."""
         return self.train_source.stage
 
+    @property
+    def trained_counts(self) -> list[int]:
+        """Requested counts seen in training, in order."""
+        return self.train_source.counts()
+
+    @property
+    def cohorts(self) -> dict[str, list[int]]:
+        """Validation counts by cohort: trained, held out (below the largest trained count) and beyond it."""
+        trained = self.trained_counts
+        present = [int(n) for n in np.unique(self.validation.graphs().depth)]
+        parts = {
+            "trained": [n for n in present if n in trained],
+            "held_out": [n for n in present if n not in trained and n < trained[-1]],
+            "beyond": [n for n in present if n > trained[-1]],
+        }
+        return {name: counts for name, counts in parts.items() if counts}
+
     def set_stage(self, stage: int) -> None:
         """Go to a stage; the next batch is drawn from it.
 
         Raises:
-            ValueError: there is no such stage.
+            ValueError: there is no such stage, or no stages at all.
         """
+        if not self.stages:
+            raise ValueError("stage: there are no stages; train on a GraphStream to have some")
         if not 0 <= stage < len(self.stages):
             raise ValueError(
                 f"stage: got {stage}, there are {len(self.stages)} stages; use 0 to {len(self.stages) - 1}"
@@ -124,14 +142,13 @@ class GraphDataModule(LightningDataModule):
         if split is not None:
             self.batcher.check(split.graphs()[:16])
 
-    def train_dataloader(self) -> BatchLoader:
-        """Return this rank's training batches."""
-        rank, world = self._place()
-        return BatchLoader(self.train_source.open(self._batchers, self.seed, rank, world))
+    def train_batches(self, rank: int, world: int) -> BatchSource:
+        """Return the training batches of one rank out of `world`."""
+        return self.train_source.open(self._batchers, self.seed, rank, world)
 
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches."""
-        return BatchLoader(self.validation.open(self.batcher, *self._place()), resumes=False)
+        return BatchLoader(self.validation.open(self.batcher, *self.place()), resumes=False)
 
     def test_dataloader(self) -> BatchLoader:
         """Return this rank's test batches.
@@ -141,21 +158,18 @@ class GraphDataModule(LightningDataModule):
         """
         if self.test is None:
             raise ValueError("test: none configured; give data.test, for example EvaluationSplit(split='test')")
-        return BatchLoader(self.test.open(self.batcher, *self._place()), resumes=False)
+        return BatchLoader(self.test.open(self.batcher, *self.place()), resumes=False)
 
     def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:  # noqa: ARG002
         """Move a batch as a whole."""
         return batch.to(device, non_blocking=True)
 
-    def state_dict(self) -> dict[str, int]:
-        """Save the stage of the curriculum; Lightning saves the loaders itself."""
-        return {"stage": self.stage}
+    def state_dict(self) -> dict[str, Any]:
+        """Save the stage of the curriculum and the position in the training data."""
+        return {**super().state_dict(), "stage": self.stage}
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go back to the saved stage."""
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go back to the saved stage and position."""
+        super().load_state_dict(state_dict)
         if self.stages:
             self.set_stage(state_dict["stage"])
-
-    def _place(self) -> tuple[int, int]:
-        """Rank and number of processes; one process when no trainer is attached."""
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)

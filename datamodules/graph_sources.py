@@ -58,6 +58,10 @@ class TrainSource(ABC):
     stage: int = 0
 
     @abstractmethod
+    def counts(self) -> list[int]:
+        """Return the requested counts that occur, in order."""
+
+    @abstractmethod
     def sample(self) -> list[Graphs]:
         """Return a few graphs of every size to come, for the set-up check of the prompts."""
 
@@ -86,6 +90,10 @@ class StoredSplit(TrainSource):
     @abstractmethod
     def graphs(self) -> Graphs:
         """Make the examples."""
+
+    def counts(self) -> list[int]:
+        """Return the depths of the split."""
+        return [int(n) for n in np.unique(self.graphs().depth)]
 
     def sample(self) -> list[Graphs]:
         """Return the first graphs of the split."""
@@ -168,6 +176,10 @@ class GraphStream(TrainSource):
         self.stages = growing_graphs() if stages is None else stages
         self.batches_per_epoch = batches_per_epoch
         self.letters = letters
+
+    def counts(self) -> list[int]:
+        """Return the depths of all stages."""
+        return sorted({depth for stage in self.stages for depth in stage.depths})
 
     def sample(self) -> list[Graphs]:
         """Return a few graphs of every number of nodes in the curriculum."""

@@ -2,8 +2,8 @@
 
 It stands where torch's DataLoader would. It is sized, so Lightning does not prefetch, and it has `state_dict` and
 `load_state_dict`, so Lightning saves it inside its loops and restores it before it takes the first batch
-(`CombinedLoader._state_dicts`, `FitLoop.setup_data` of lightning 2.6). It shards by rank itself: Lightning adds
-samplers to torch's DataLoader only.
+(`CombinedLoader._state_dicts`, `FitLoop.setup_data` of lightning 2.6; `datamodules.resumable` covers the checkpoints
+from which it does not). It shards by rank itself: Lightning adds samplers to torch's DataLoader only.
 """
 
 from __future__ import annotations

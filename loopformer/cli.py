@@ -5,12 +5,10 @@ This is the one module of loopformer that knows of the callbacks: it puts a run 
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +21,10 @@ from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 
 from callbacks.export import ExportModel, command_line
 from callbacks.guard import NonFiniteGuard
+from callbacks.metrics import ExecutionMetrics
 from callbacks.random_state import RandomState
 from loopformer import parts  # noqa: F401  (short class names)
+from loopformer.executor import ExecutorModule
 
 CONFIG = "config.yaml"
 
@@ -64,6 +64,8 @@ class LoopformerCLI(LightningCLI):
             subclass_mode_data=True,
             run=False,
             save_config_callback=None,
+            auto_configure_optimizers=False,
+            parser_kwargs={"exit_on_error": False},
             seed_everything_default=0,
             args=args,
             trainer_defaults={"callbacks": [RichProgressBar(leave=True)]},
@@ -94,6 +96,7 @@ class LoopformerCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Refuse to overwrite a run, and set defaults that need the whole config."""
         os.environ.setdefault("WANDB_SILENT", "true")
+        _set_up_messages()
         folder = Path(self.config.output)
         last = folder / "checkpoints" / "last.ckpt"
         if self.config.resume and not last.is_file():
@@ -159,8 +162,11 @@ class LoopformerCLI(LightningCLI):
 
     def _add_run_callbacks(self, config: dict[str, Any]) -> None:
         network = config["model"]["init_args"].get("network")
-        provenance = {"command": command_line(), "seed": config["seed_everything"]}
+        provenance: dict[str, Any] = {"command": command_line(), "seed": config["seed_everything"]}
+        provenance["trained_counts"] = list(getattr(self.datamodule, "trained_counts", []))
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
+        if isinstance(self.model, ExecutorModule):
+            added.append(ExecutionMetrics())
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             added.append(ExportModel(str(Path(config["output"]) / "model"), network, provenance))
         # ModelCheckpoint stays last: what it saves must hold every other callback's final state of the step.
@@ -176,6 +182,19 @@ class LoopformerCLI(LightningCLI):
         _write_atomically(path, yaml.safe_dump(config, sort_keys=False))
 
 
+def _set_up_messages() -> None:
+    """Show our own messages; silence notices that are wrong for this project. What a user can act on stays."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("callbacks").setLevel(logging.INFO)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices found, advertisements
+    for message in (
+        r"Found \d+ module\(s\) in eval mode",  # the frozen backbone is in eval mode on purpose
+        r"Experiment logs directory .* exists and is not empty",  # it holds this run's other files
+        r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own affair
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
 def _checkpoint_folder(output: str) -> str:
     return str(Path(output) / "checkpoints")
 
@@ -189,18 +208,3 @@ def _write_atomically(path: Path, text: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
     Path(file.name).replace(path)
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn users' mistakes (ValueError, FileExistsError, ...) into one line on standard error and exit code 2.
-
-    LOOPFORMER_TRACEBACK=1 shows where they come from.
-    """
-    try:
-        yield
-    except (ValueError, FileExistsError, FileNotFoundError, FloatingPointError) as error:
-        if os.environ.get("LOOPFORMER_TRACEBACK"):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None

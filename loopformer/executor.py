@@ -82,19 +82,22 @@ class ExecutorModule(L.LightningModule):
             self.log(f"train/{name}_loss", term.detach(), batch_size=len(batch))
         return {"loss": loss, "rollout": rollout.detach()}
 
-    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Any]:
-        """One rollout; losses are means over all instances of the epoch, whatever the batch sizes."""
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        """One rollout; losses are means over all instances of a cohort, whatever the batch sizes.
+
+        Trained counts log as `val/letter_loss`, other cohorts as `val/letter_loss/held_out` and so on.
+        """
         del batch_idx
         rollout = self.network.rollout(batch, batch.labels.shape[1])
-        cohort = self.cohort(dataloader_idx)
-        for name, term in self.loss_terms(rollout, batch).items():
-            self.log(f"val/{cohort}{name}_loss", term, batch_size=len(batch), sync_dist=True, add_dataloader_idx=False)
+        cohorts: dict[str, list[int]] = self.trainer.datamodule.cohorts  # type: ignore[attr-defined]
+        for cohort, counts in cohorts.items():
+            rows = torch.isin(batch.steps, torch.tensor(counts, device=batch.steps.device))
+            if n := int(rows.sum()):
+                suffix = "" if cohort == "trained" else f"/{cohort}"
+                terms = self.loss_terms(rollout.select(rows), batch.select(rows))
+                losses = {f"val/{name}_loss{suffix}": term for name, term in terms.items()}
+                self.log_dict(losses, batch_size=n, sync_dist=True)
         return {"rollout": rollout}
-
-    def cohort(self, dataloader_idx: int) -> str:
-        """Prefix of a validation cohort's metric names: "" for the first (trained counts), "held_out/" and so on."""
-        names: list[str] = getattr(self.trainer.datamodule, "validation_names", [])  # type: ignore[attr-defined]
-        return f"{names[dataloader_idx]}/" if dataloader_idx and names else ""
 
     def configure_optimizers(self) -> Any:
         """AdamW over the trainable parameters, spared groups undecayed."""

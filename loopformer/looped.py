@@ -64,6 +64,10 @@ class Rollout:
         """Return the rollout cut from the autograd graph."""
         return replace(self, **{name: value.detach() for name, value in vars(self).items() if value is not None})
 
+    def select(self, rows: Tensor) -> Rollout:
+        """Return some rows ([B] bool) of the rollout."""
+        return replace(self, **{name: value[rows] for name, value in vars(self).items() if value is not None})
+
 
 class LoopedTransformer(nn.Module):
     """A decoder split P/R/C whose R is applied T times.

@@ -53,6 +53,7 @@ class Schedule:
 
     Attributes:
         decay_from: step at which a triggered decay began, None before.
+        scale: factor on top, set by a curriculum.
     """
 
     def __init__(self, config: Optimizer, total_steps: int) -> None:
@@ -61,6 +62,7 @@ class Schedule:
         self.floor = config.floor
         self.decay_from = config.warmup if config.schedule == "cosine" else None
         self.decay_steps = config.decay_steps or max(1, total_steps - config.warmup)
+        self.scale = 1.0
 
     def start_decay(self, step: int) -> None:
         """Begin the triggered decay at this optimiser step."""
@@ -74,9 +76,9 @@ class Schedule:
     def __call__(self, step: int) -> float:
         """Return the factor on the peak learning rate at an optimiser step (from 0)."""
         if step < self.warmup:
-            return (step + 1) / self.warmup
+            return self.scale * (step + 1) / self.warmup
         if self.decay_from is None:
-            return 1.0
+            return self.scale
         progress = min(1.0, (step - self.decay_from) / self.decay_steps)
         return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
 

@@ -39,7 +39,7 @@ CONFIG: dict[str, Any] = {
     "recurrence": {"class_path": "FixedPrompt"},
     "bridge": {"class_path": "ReentryBridge"},
     "direct_head": {"class_path": "DirectHead"},
-    "halting": {"class_path": "GRUController", "init_args": {"width": 16}},
+    "halting": {"class_path": "GRUController"},
     "adaptation": {"class_path": "Everything"},
 }
 NETWORK = {"class_path": "LoopedTransformer", "init_args": CONFIG}

@@ -1,0 +1,65 @@
+"""Attaches the execution metrics to a fit: the same classes that evaluation uses, on the model's device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from torchmetrics import MetricCollection
+
+from datamodules.batch import Batch
+from loopformer.metrics import execution_metrics, query_outcome, stop_loop
+
+
+class ExecutionMetrics(L.Callback):
+    """Logs survival, hazard, trajectories and stops of every validation epoch.
+
+    Scalars are logged as `val/complete` (and `val/complete/held_out` by cohort of counts), curves loop by loop as
+    `val/loop_03/survival`. A rollout lasts as long as the batch asks, so a late stop counts as a missing one here.
+    """
+
+    def __init__(self) -> None:
+        self._metrics: MetricCollection | None = None
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Build the metrics on first use and empty them."""
+        if self._metrics is None:
+            module: Any = pl_module
+            cohorts: dict[str, list[int]] = trainer.datamodule.cohorts  # type: ignore[attr-defined]
+            horizon = max(n for counts in cohorts.values() for n in counts)
+            cap = None if module.network.halting is None else horizon
+            self._metrics = execution_metrics(horizon, cap, groups=cohorts, prefix="val/").to(pl_module.device)
+        self._metrics.reset()
+
+    def on_validation_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Count the batch."""
+        del trainer, pl_module, batch_idx, dataloader_idx
+        assert self._metrics is not None
+        rollout = outputs["rollout"]
+        logits = rollout.stop_logits
+        stop = torch.zeros_like(batch.steps) if logits is None else stop_loop(logits)
+        predictions = rollout.letter_logits.argmax(-1)
+        self._metrics.update(query_outcome(predictions, batch.labels, batch.steps, stop))
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Log every defined number."""
+        del trainer
+        assert self._metrics is not None
+        numbers: dict[str, torch.Tensor] = {}
+        for name, value in self._metrics.compute().items():
+            stem = name.removeprefix("val/")
+            if value.dim() == 0:
+                numbers[name] = value
+            else:
+                numbers |= {f"val/loop_{t:02d}/{stem}": v for t, v in enumerate(value.reshape(-1), 1)}
+        defined = {name: value.float() for name, value in numbers.items() if not torch.isnan(value)}
+        pl_module.log_dict(defined, rank_zero_only=False)
