@@ -9,7 +9,6 @@ be made again), OUT/report.html (curves and tables, opens without network) and O
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -94,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

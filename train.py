@@ -10,8 +10,6 @@ model in OUTPUT/model. --resume continues a stopped run exactly where its last c
 
 from __future__ import annotations
 
-import sys
-
 from loopformer.cli import LoopformerCLI
 from loopformer.errors import one_line_errors
 
@@ -23,4 +21,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,7 +11,6 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from datamodules.batch import Batch
 
-
 log = logging.getLogger(__name__)
 
 

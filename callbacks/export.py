@@ -13,7 +13,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from loopformer import checkpoint
 
-
 log = logging.getLogger(__name__)
 
 

@@ -7,16 +7,15 @@ graph and once per pair. `instance` is the pair's number, graph * len(counts) + 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 from transformers import PreTrainedTokenizerBase
 
 from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder, TrainingOrder
+from datamodules.resumable import ResumableDataModule
 from datamodules.tasks.graph import Graphs
 from datamodules.tasks.graph_splits import first_per_depth, published
 
@@ -79,7 +78,7 @@ class _PanelRows(BatchSource):
         return self._panel.pairs(self._order.rows(epoch, position))
 
 
-class GraphPanelDataModule(LightningDataModule):
+class GraphPanelDataModule(ResumableDataModule):
     """Training and validation panels of the cyclic data. Source: architecture spec, "4 controller".
 
     Args:
@@ -124,18 +123,13 @@ class GraphPanelDataModule(LightningDataModule):
         panel = self.panels["train"]
         return panel.pairs(np.arange(len(panel.counts)))
 
-    def train_dataloader(self) -> BatchLoader:
-        """Return this rank's training batches of pairs."""
+    def train_batches(self, rank: int, world: int) -> BatchSource:
+        """Return a rank's training batches of pairs."""
         panel = self.panels["train"]
-        order = TrainingOrder(len(panel), self.batch_size, self.seed, **self._place())
-        return BatchLoader(_PanelRows(panel, order))
+        return _PanelRows(panel, TrainingOrder(len(panel), self.batch_size, self.seed, rank=rank, world=world))
 
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches of pairs."""
-        panel = self.panels["validation"]
-        order = EvaluationOrder(np.zeros(len(panel), dtype=np.int64), 1024, **self._place())
+        panel, (rank, world) = self.panels["validation"], self.place()
+        order = EvaluationOrder(np.zeros(len(panel), dtype=np.int64), 1024, rank=rank, world=world)
         return BatchLoader(_PanelRows(panel, order), resumes=False)
-
-    def _place(self) -> dict[str, int]:
-        trainer: Any = self.trainer
-        return {} if trainer is None else {"rank": trainer.global_rank, "world": trainer.world_size}

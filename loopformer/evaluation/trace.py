@@ -182,22 +182,23 @@ def run_count_dependent(
     """
     device = network.label_ids.device
     shape = (len(graphs), len(counts))
-    letters = torch.full((*shape, loops), -1, dtype=torch.int16)
+    letters = torch.zeros(*shape, loops, dtype=torch.int16)
     direct = None if network.direct_head is None else letters.clone()
     stops = torch.zeros(shape, dtype=torch.int32)
-    kept: dict[int, Tensor] = {}
     for column, count in enumerate(counts):
         length = min(loops, cap if network.halting is not None else count)
         for begin in range(0, len(graphs), batch_size):
             rows = slice(begin, begin + batch_size)
             batch = batcher.batch(graphs[rows], count, facts={}).to(device)
             trace = trace_batch(network, batch, length, keep_answers=network.halting is not None)
-            letters[rows, column, :length] = trace.letters
+            # Loops that were not run repeat the last letter: without a stop rule it is what the model returns.
+            kept = torch.arange(loops).clamp(max=length - 1)
+            letters[rows, column] = trace.letters[:, kept]
             if direct is not None and trace.direct is not None:
-                direct[rows, column, :length] = trace.direct
+                direct[rows, column] = trace.direct[:, kept]
             if trace.answers is not None:
                 stops[rows, column] = controller_stops(network, batch, trace.answers)
             advance(len(trace.letters))
-    del probes
+    del probes  # every query ran natively, only batched
     flat = letters.view(-1, loops)
-    return Traces(flat, None if direct is None else direct.view(-1, loops), stops, kept)
+    return Traces(flat, None if direct is None else direct.view(-1, loops), stops, {})
