@@ -5,6 +5,7 @@ This is the one module of loopformer that knows of the callbacks: it puts a run 
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
+import torch
 import yaml
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -98,7 +100,7 @@ class LoopformerCLI(LightningCLI):
         os.environ.setdefault("WANDB_SILENT", "true")
         _set_up_messages()
         folder = Path(self.config.output)
-        last = folder / "checkpoints" / "last.ckpt"
+        last = _last_checkpoint(folder)
         if self.config.resume and not last.is_file():
             raise RunError(f"--resume: {last} does not exist; start the run without --resume")
         if not self.config.resume and (folder / CONFIG).exists():
@@ -120,7 +122,7 @@ class LoopformerCLI(LightningCLI):
 
     def _loggers(self) -> list[Logger]:
         folder, options = Path(self.config.output), self.config.wandb
-        loggers: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=50)]
+        loggers: list[Logger] = [self._csv_logger(folder)]
         mode = os.environ.get("WANDB_MODE", options.mode)
         if mode == "disabled" or self.config.trainer.fast_dev_run:
             return loggers
@@ -145,6 +147,21 @@ class LoopformerCLI(LightningCLI):
         )
         return loggers
 
+    def _csv_logger(self, folder: Path) -> CSVLogger:
+        """Log to metrics.csv; a resumed run carries on below the rows that its checkpoint has seen."""
+        path, rows = folder / "metrics.csv", []
+        if self.config.resume and path.is_file():
+            reached = torch.load(_last_checkpoint(folder), map_location="cpu", weights_only=True)["global_step"]
+            with path.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if int(row["step"]) < reached]
+        logger = CSVLogger(folder, name="", version="", flush_logs_every_n_steps=50)
+        for row in rows:  # the logger starts its file anew
+            step = int(row.pop("step"))
+            logger.log_metrics({name: float(value) for name, value in row.items() if value}, step)
+        if rows:
+            logger.save()
+        return logger
+
     def plain_config(self) -> dict[str, Any]:
         """Return the parsed config as plain types."""
         parsed: dict[str, Any] = yaml.safe_load(self.parser.dump(self.config, skip_none=False, skip_validation=True))
@@ -157,7 +174,7 @@ class LoopformerCLI(LightningCLI):
         self._add_run_callbacks(config)
         if self.trainer.is_global_zero and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._save_config(folder / CONFIG, config)
-        resume = str(folder / "checkpoints" / "last.ckpt") if self.config.resume else None
+        resume = str(_last_checkpoint(folder)) if self.config.resume else None
         self.trainer.fit(self.model, datamodule=self.datamodule, ckpt_path=resume, weights_only=True)
 
     def _add_run_callbacks(self, config: dict[str, Any]) -> None:
@@ -197,6 +214,10 @@ def _set_up_messages() -> None:
 
 def _checkpoint_folder(output: str) -> str:
     return str(Path(output) / "checkpoints")
+
+
+def _last_checkpoint(folder: Path) -> Path:
+    return folder / "checkpoints" / "last.ckpt"
 
 
 def _tokenizer(model: Any) -> Any:

@@ -97,6 +97,6 @@ def parameter_groups(module: nn.Module, undecayed: Iterable[nn.Module | None], c
 
 def build_optimizer(groups: list[dict], config: Optimizer, schedule: Schedule) -> dict:
     """Return Lightning's optimiser-and-scheduler dictionary, stepped once per optimiser step."""
-    optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
+    optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

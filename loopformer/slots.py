@@ -51,9 +51,9 @@ class PromptMemory(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Record what a layer just computed (called by the layer itself) and hand it on unchanged."""
         del args, kwargs
-        # The attention would cast both to the autocast type at every loop: doing it here does it once.
-        dtype = value_states.dtype
-        self.keys[layer_idx], self.values[layer_idx] = key_states.to(dtype), value_states
+        # Once here instead of at every loop: the cast to autocast's type, and the layout that products read in place.
+        self.keys[layer_idx] = key_states.to(value_states.dtype).contiguous()
+        self.values[layer_idx] = value_states.contiguous()
         return key_states, value_states
 
 

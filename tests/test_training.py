@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ SMALL = (
     "--data.init_args.validation.init_args.per_depth=4",
     "--trainer.accumulate_grad_batches=2",
     "--trainer.val_check_interval=20",
+    "--trainer.log_every_n_steps=1",
     "--checkpoint.every_n_train_steps=3",
     "--checkpoint.monitor=null",
     "--model.init_args.optimizer.warmup=4",
@@ -27,8 +29,6 @@ SMALL = (
 
 
 def train(*arguments: str, wait: bool = True, **environment: str) -> subprocess.Popen[str]:
-    import os
-
     process = subprocess.Popen(
         [sys.executable, "train.py", *arguments],
         cwd=ROOT,
@@ -74,6 +74,9 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, recipe: str) ->
     expected, found = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+    logs = [list(csv.DictReader((tmp_path / run / "metrics.csv").open())) for run in ("whole", "cut")]
+    assert [row["step"] for row in logs[0]] == [row["step"] for row in logs[1]]
+    assert [row.get("train/loss") for row in logs[0]] == [row.get("train/loss") for row in logs[1]]
 
 
 @pytest.mark.slow

@@ -140,7 +140,8 @@ def run_count_free(
     halting = network.halting
     watches = halting is not None and halting.reads_state
     shared = timer_stops(network, batcher, counts, cap) if halting is not None and not watches else None
-    letters, directs, stops, kept = [], [], [], {}
+    letters, directs, stops = [], [], []
+    kept: dict[int, Tensor] = {}
     for begin in range(0, len(graphs), batch_size):
         part = graphs[slice(begin, begin + batch_size)]
         batch = batcher.batch(part, 1, facts={}).to(device)

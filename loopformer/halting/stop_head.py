@@ -34,4 +34,4 @@ class StopHead(Halting):
     def step(self, memory: None, state: Tensor | None) -> tuple[None, Tensor]:
         """See `Halting.step`."""
         assert state is not None
-        return memory, self.mlp(state.to(self.mlp[1].weight.dtype))[:, 0]
+        return memory, self.mlp(state.to(next(self.mlp.parameters()).dtype))[:, 0]
