@@ -16,8 +16,10 @@ from jsonargparse import auto_cli
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint as checkpoints
 from loopformer.errors import one_line_errors
+from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
@@ -70,6 +72,7 @@ def evaluate(
             )
     summary = summarize(store)
     summary["timing"] = vars(timing)
+    summary["controller"] = sweep_timer(model.network, GraphBatcher(model.network.backbone.tokenizer))
     run = Run(checkpoint.resolve().name, store, summary)
     store.save(output / "outcomes.safetensors", overwrite)
     write_report(output / "report.html", [run], overwrite)
@@ -77,6 +80,11 @@ def evaluate(
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
     console.print(rich_table(summary, f"{run.name}: {summary['queries']:,} queries"))
     console.print(f"native check: {timing.native_checks} calls agree; shared evaluation took {timing.shared:.1f} s")
+    if (timer := summary["controller"]) is not None:
+        console.print(
+            f"timer alone: exact stop at {timer['exact_stop']:.2%} of the counts 1 to {timer['counts']:,}, "
+            f"numbers to {timer['readings']:,} read within {timer['reading_error']:.2g}"
+        )
     if timing.native is not None:
         ratio = timing.native / timing.shared
         console.print(

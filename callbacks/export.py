@@ -38,7 +38,7 @@ class ExportModel(L.Callback):
         if not trainer.is_global_zero or trainer.interrupted:
             return
         module: Any = pl_module
-        provenance = {**self.provenance, "optimizer_steps": trainer.global_step}
+        provenance = {**self.provenance, **getattr(module, "provenance", {}), "optimizer_steps": trainer.global_step}
         best = self._select(trainer, module)
         if best:
             provenance["selected"] = best

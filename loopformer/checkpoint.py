@@ -4,6 +4,7 @@
     DIR/config.yaml         format version, the network's composition, label texts and token ids, provenance
     DIR/metrics.json        the numbers in the card, if any
     DIR/README.md           model card
+    DIR/adapter/            the LoRA adapter as peft writes it, for models that have one
 
 Nothing in it is ever unpickled.
 """
@@ -110,6 +111,7 @@ def save(
         if metrics is not None:
             (scratch / METRICS).write_text(json.dumps(metrics, indent=2))
         (scratch / CARD).write_text(model_card(directory.name, config, tensors, metrics))
+        network.adaptation.export(network.backbone, scratch)
         scratch.chmod(0o755)
         if directory.exists():
             old = directory.with_name(f".{directory.name}-replaced-{os.getpid()}")

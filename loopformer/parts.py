@@ -1,6 +1,6 @@
 """Every part a configuration may name. Importing this module makes their short class names known to jsonargparse."""
 
-from loopformer.adaptation import Adaptation, Everything, Frozen, RecurrentBlock
+from loopformer.adaptation import Adaptation, Everything, Frozen, LoRA, RecurrentBlock
 from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
 from loopformer.bridge import Bridge, ReentryBridge
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
@@ -19,6 +19,7 @@ __all__ = [
     "FullSequence",
     "GRUController",
     "Halting",
+    "LoRA",
     "LoopedTransformer",
     "PretrainedBackbone",
     "Recurrence",

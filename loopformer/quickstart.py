@@ -67,7 +67,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, nargs="+", default=[0], help="training seeds")
     parser.add_argument("--output", type=Path, default=Path("runs/quickstart"), help="folder of the runs")
     arguments = parser.parse_args()
-    base = arguments.output.absolute()
+    base = arguments.output  # relative to the project's root, where the commands run
+    os.chdir(ROOT)
     taken = [base / f"seed{seed}" for seed in arguments.seed if (base / f"seed{seed}").exists()]
     if taken:
         sys.exit(f"error: --output: {taken[0]} exists; choose another folder (make quickstart OUT=...) or remove it")

@@ -123,9 +123,12 @@ def test_command_line(tmp_path: Path) -> None:
         low, high = summary["intervals"][share]
         assert low <= summary[share] <= high
     assert summary["by_kind"].keys() == {"random_function", "permutation", "full_cycle"}
+    assert summary["controller"]["exact_stop"] == 1.0
+    assert summary["controller"]["first_failure"] is None
+    assert summary["controller"]["reading_error"] < 0.01
     assert list(summary["by_range"])[:2] == ["1-6", "7-12"]
     again = summarize(OutcomeStore.load(output / "outcomes.safetensors"))
-    assert again == {name: value for name, value in summary.items() if name != "timing"}
+    assert again == {name: value for name, value in summary.items() if name not in ("timing", "controller")}
     assert "times longer" in " ".join(run.stdout.split())
 
     second = run_evaluate("--checkpoint", str(model), "--output", str(output), *small)

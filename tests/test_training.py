@@ -33,6 +33,7 @@ def train(*arguments: str, wait: bool = True, **environment: str) -> subprocess.
         [sys.executable, "train.py", *arguments],
         cwd=ROOT,
         env={**os.environ, "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", **environment},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -110,6 +111,19 @@ def test_stages_of_architecture_4_and_5_run_and_export(tmp_path: Path) -> None:
     assert abs(float(fitted["halting.decay"]) - 1) < 1e-6
     assert abs(float(fitted["halting.decrement"]) + 1) < 1e-6
     assert abs(float(fitted["halting.reader.gain"]) - 10) < 1e-6
+
+
+@pytest.mark.slow
+def test_wandb_logs_offline_without_an_account_or_a_prompt(tmp_path: Path) -> None:
+    output = tmp_path / "experiment" / "seed0"
+    home = {"HOME": str(tmp_path), "WANDB_API_KEY": "", "WANDB_MODE": "offline"}
+    run = train(*TINY, *SMALL, "--trainer.max_steps=3", "--output", str(output), **home)
+    assert run.returncode == 0, run.output  # type: ignore[attr-defined]
+    files = list(output.glob("wandb/offline-run-*/*.wandb"))
+    assert len(files) == 1
+    run_id = (output / "wandb_id").read_text()
+    assert files[0].name == f"run-{run_id}.wandb"
+    assert b"train/loss" in files[0].read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""Random grammars with everything a search can meet, and random strings of their languages."""
+
+from __future__ import annotations
+
+import random
+
+from datamodules.tasks.grammar.grammar import Grammar, make_grammar
+
+LETTERS = "abcd"
+NAMES = "SABCE"
+DEAD = "D"
+
+
+def draw_branching(rng: random.Random) -> Grammar:
+    """Draw a grammar with a chain of unit rules, forms of several nonterminals and a dead symbol.
+
+    A rule begins with a terminal or with a later nonterminal, so there is no left recursion. Every nonterminal but the
+    dead one has a leaf, so every derivation can end.
+    """
+    names = NAMES[: rng.randint(3, len(NAMES))]
+    letters = LETTERS[: rng.randint(2, len(LETTERS))]
+    sides = {name: [rng.choices(letters, k=rng.randint(1, 2))] for name in names}
+    first, second, third = sorted(rng.sample(range(len(names)), 3))
+    sides[names[first]].append([names[second]])
+    sides[names[second]].append([names[third]])
+    for kind in ("pair", "dead"):
+        at = rng.randrange(len(names) - 1)
+        sides[names[at]].append(_side(kind, at, names, letters, rng))
+    for at, name in enumerate(names):
+        for _ in range(rng.randint(0, 2)):
+            kind = rng.choice(("unit", "pair", "around", "around", "dead")) if at < len(names) - 1 else "around"
+            sides[name].append(_side(kind, at, names, letters, rng))
+        rng.shuffle(sides[name])
+    return make_grammar([(name, side) for name in names for side in sides[name]], LETTERS)
+
+
+def _side(kind: str, at: int, names: str, letters: str, rng: random.Random) -> list[str]:
+    """Draw a right-hand side of one kind for the nonterminal at this position; all but "around" need a later one."""
+    later, inner, letter = names[at + 1 :], rng.choice(names), rng.choice(letters)
+    if kind == "unit":
+        return [rng.choice(later)]
+    if kind == "pair":
+        return [rng.choice(later), inner] if rng.random() < 0.5 else [letter, rng.choice(names), inner]
+    if kind == "dead":
+        # Terminals or a nonterminal may come first: the search meets the dead symbol only if those fit.
+        return [*rng.choice([[], [letter], [rng.choice(later)]]), DEAD]
+    # Terminals behind a nonterminal are what makes a form too long before it is wrong (PRN long).
+    return [letter, inner, *rng.choices(letters, k=rng.choice((0, 1, 1, 2)))]
+
+
+def draw_string(grammar: Grammar, rng: random.Random, longest: int = 12) -> tuple[str, ...] | None:
+    """Return the string of a random derivation, None if it grows too long or meets a dead symbol."""
+    form: tuple[str, ...] = (grammar.start,)
+    for _ in range(4 * longest):
+        at = next((index for index, symbol in enumerate(form) if symbol in grammar.alternatives), None)
+        if at is None:
+            return form
+        if len(form) > longest or not grammar.alternatives[form[at]]:
+            return None
+        form = (*form[:at], *grammar.productions[rng.choice(grammar.alternatives[form[at]])].rhs, *form[at + 1 :])
+    return None
