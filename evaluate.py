@@ -36,6 +36,7 @@ def evaluate(
     graph: GraphOptions = GraphOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
+    name: str | None = None,
     overwrite: bool = False,
 ) -> None:
     """Evaluate a saved model.
@@ -47,6 +48,7 @@ def evaluate(
         graph: options of the graph benchmark.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
+        name: how the model is called in tables and plots; by default its folder's name.
         overwrite: replace results that the output folder holds already.
     """
     if benchmark not in BENCHMARKS:
@@ -73,7 +75,7 @@ def evaluate(
     summary = summarize(store)
     summary["timing"] = vars(timing)
     summary["controller"] = sweep_timer(model.network, GraphBatcher(model.network.backbone.tokenizer))
-    run = Run(checkpoint.resolve().name, store, summary)
+    run = Run(name or _run_name(checkpoint), store, summary)
     store.save(output / "outcomes.safetensors", overwrite)
     write_report(output / "report.html", [run], overwrite)
     (output / "table.md").write_text(markdown_table(summary))
@@ -92,6 +94,12 @@ def evaluate(
             f"(extrapolated from {graph.native_sample} native calls)"
         )
     console.print(f"open {output / 'report.html'}")
+
+
+def _run_name(checkpoint: Path) -> str:
+    """A folder's name; exported models are all called `model`, so their runs lend them theirs."""
+    folder = checkpoint.resolve()
+    return "/".join(folder.parts[-3:-1]) if folder.name == "model" else folder.name
 
 
 def main() -> None:

@@ -1,8 +1,11 @@
 """The grammar engine: validation, the prescribed search, its state, and the tables of the specification."""
 
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -261,6 +264,25 @@ def test_a_state_that_cannot_be_is_refused(change, message):
     change(state)
     with pytest.raises(GrammarError, match=message):
         Search.from_json(state)
+
+
+def test_the_engine_needs_neither_lark_nor_torch():
+    program = """
+import sys
+sys.modules["lark"] = None  # as if it were not installed
+import datamodules.tasks.grammar.audit, datamodules.tasks.grammar.brackets, datamodules.tasks.grammar.checker
+from datamodules.tasks.grammar.suites import count_a_suite
+print(count_a_suite()[0].run().verdict, "torch" in sys.modules, "lightning" in sys.modules)
+try:
+    import datamodules.tasks.grammar.recogniser
+except ImportError as error:
+    print(error)
+"""
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "accept False False"
+    assert "pip install lark" in second
 
 
 def test_the_search_is_fast():

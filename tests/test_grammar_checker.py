@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamodules.tasks.grammar.checker import KindTally, check_answer, check_move, check_moves, check_run
+from datamodules.tasks.grammar.model_text import read_value
 from datamodules.tasks.grammar.moves import BT, PRN_LONG, Move, count_kinds, run_text, try_production
 from datamodules.tasks.grammar.suites import count_a_suite, cue_free_suite
 
@@ -181,6 +182,12 @@ def test_tally_by_kind():
     assert tally.judged.total() == 8
     assert tally.correct.total() == 6
     assert 0 < tally.accuracy()["BT"] < 1
+
+
+def test_values_are_read_as_the_standard_has_them():
+    assert read_value(' {"a": [1, null]} ') == (True, {"a": [1, None]})
+    for text in ("NaN", "[Infinity]", '{"a": 1, "a": 1}', "1 2", "", None):
+        assert read_value(text) == (False, None)
 
 
 @pytest.mark.parametrize(

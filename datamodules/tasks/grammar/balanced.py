@@ -32,10 +32,10 @@ Cell: TypeAlias = tuple[Move, int]
 """What a pair stands for: a move and a level."""
 
 QUOTA_MOVES = (REJ_TERM, REJ_NO_PROD, PRN_LONG, CUT)
-RUN_LENGTHS = ((20, 60), (61, 150), (151, 400))
+RUN_LENGTHS = ((20, 80), (81, 160), (161, 400))
 """Fewest and most moves of a run at the levels 0, 1, 2."""
 
-DRIFT = 10
+DRIFT = 20
 """Moves that all yes runs of a level may be longer, or shorter, than all its no runs together."""
 
 

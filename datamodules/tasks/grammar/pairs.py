@@ -97,8 +97,8 @@ def matched_pairs(grammar: Grammar, shortest_run: int, longest_run: int, rng: ra
                 if no_run is None:
                     continue
                 pair = Pair(yes, no, yes_run, no_run)
-                # The recogniser comes last: it costs most.
-                if pair.is_matched() and not recognises(grammar, other):
+                # Both labels are the recogniser's; it comes last because it costs most.
+                if pair.is_matched() and not recognises(grammar, other) and recognises(grammar, string):
                     yield pair
 
 

@@ -138,11 +138,6 @@ class Search:
             moves.append(self.step())
         return moves
 
-    @property
-    def depth(self) -> int:
-        """Depth of the top frame."""
-        return len(self._frames) - 1
-
     def _pop(self, move: Move) -> None:
         self.cut = self.cut or move is CUT
         if len(self._frames) > 1:
