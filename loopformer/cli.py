@@ -20,6 +20,7 @@ import yaml
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 from callbacks.export import ExportModel, command_line
 from callbacks.guard import NonFiniteGuard
@@ -103,7 +104,8 @@ class LoopformerCLI(LightningCLI):
         last = _last_checkpoint(folder)
         if self.config.resume and not last.is_file():
             raise RunError(f"--resume: {last} does not exist; start the run without --resume")
-        if not self.config.resume and (folder / CONFIG).exists():
+        # Other ranks start after rank 0 has written the folder's config.
+        if not self.config.resume and getattr(rank_zero_only, "rank", 0) == 0 and (folder / CONFIG).exists():
             raise RunError(
                 f"--output: {folder} holds a run already; choose another folder, or continue it with --resume=true"
             )
