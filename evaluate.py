@@ -9,6 +9,8 @@ be made again), OUT/report.html (curves and tables, opens without network) and O
 
 from __future__ import annotations
 
+import loopformer  # noqa: F401, I001  (first: it sets how OpenMP waits, which torch reads when it loads)
+
 from pathlib import Path
 
 import torch

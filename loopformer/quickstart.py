@@ -33,8 +33,7 @@ def run(*command: str) -> float:
     """
     print(f"\n$ python {shlex.join(command)}", flush=True)
     begin = time.perf_counter()
-    environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-    code = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False).returncode  # noqa: S603
+    code = subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode  # noqa: S603
     if code:
         raise SystemExit(code)
     return time.perf_counter() - begin
