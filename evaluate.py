@@ -9,7 +9,9 @@ be made again), OUT/report.html (curves and tables, opens without network) and O
 
 from __future__ import annotations
 
-import loopformer  # noqa: F401, I001  (first: it sets how OpenMP waits, which torch reads when it loads)
+import loopformer  # noqa: F401  (first: it sets how OpenMP waits, which torch reads when it loads)
+
+# isort: split
 
 from pathlib import Path
 
