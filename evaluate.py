@@ -1,6 +1,6 @@
 """Evaluate a saved model on a benchmark.
 
-    python evaluate.py --checkpoint checkpoints/tiny-executor --benchmark graph --output results/tiny
+    python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
