@@ -113,6 +113,7 @@ def save(
         (scratch / CARD).write_text(model_card(directory.name, config, tensors, metrics))
         network.adaptation.export(network.backbone, scratch)
         scratch.chmod(0o755)
+        (scratch / WEIGHTS).chmod(0o644)  # readable like the other files; safetensors keeps it private
         if directory.exists():
             old = directory.with_name(f".{directory.name}-replaced-{os.getpid()}")
             directory.rename(old)

@@ -48,7 +48,7 @@ class HaltingStage(L.LightningModule):
     def provenance(self) -> dict[str, Any]:
         """What an export of this stage tells of its executor: how it was made, and on which counts."""
         made = self.executor_config.get("provenance", {})
-        return {"trained_counts": made.get("trained_counts", []), "executor": made}
+        return {"trained_counts": list(made.get("trained_counts", [])), "executor": made}
 
     def exported_halting(self) -> dict[str, Any]:
         """Composition of the halting part in the exported model."""
