@@ -184,6 +184,8 @@ class ExecutorModule(L.LightningModule):
         Raises:
             ValueError: naming the missing and the unexpected tensors.
         """
+        if "state_dict" not in checkpoint:  # the sharding strategy has loaded it already
+            return
         expected = {f"network.{name}" for name in self.network.own_tensor_names()}
         found = set(checkpoint["state_dict"])
         if expected != found:
