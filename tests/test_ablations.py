@@ -26,7 +26,7 @@ from loopformer.executor import ExecutorModule, LossWeights
 from loopformer.halting import GRUController, StopHead
 from loopformer.looped import DirectHead
 from loopformer.losses import equal_loop_weights, letter_loss
-from loopformer.optim import Optimizer
+from loopformer.optim import Optimizer, parameter_groups
 from loopformer.recurrence import FixedPrompt, FullSequence
 from loopformer.tokenizer import tiny_tokenizer
 
@@ -248,6 +248,23 @@ def test_losses_follow_the_parts_silently() -> None:
     assert (full.letter, full.direct, full.initial, full.stop) == (1.0, 0.25, 0.0, 0.1)
     with pytest.raises(ValueError, match=r"losses\.direct: 0 would leave the direct head untrained"):
         ExecutorModule(make_network(FixedPrompt(), direct_head=DirectHead()), losses=LossWeights(direct=0.0))
+
+
+def test_decay_groups_spare_vectors_and_the_bridge_unless_asked_not_to() -> None:
+    network = make_network(FixedPrompt(), bridge=ReentryBridge(), direct_head=DirectHead(), halting=GRUController())
+    names = {id(p): name for name, p in network.named_parameters()}
+    decayed, spared = parameter_groups(network, [network.bridge], Optimizer(weight_decay=0.01))
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.01, 0.0)
+    assert {id(p) for p in decayed["params"] + spared["params"]} == set(names), "every parameter once"
+    assert len(decayed["params"]) + len(spared["params"]) == len(names)
+    for parameter in decayed["params"]:
+        assert names[id(parameter)].split(".")[-1] in ("weight", "weight_ih", "weight_hh")
+        assert "norm" not in names[id(parameter)]
+    left_out = {names[id(p)] for p in spared["params"]}
+    assert {"bridge.weight", "bridge.gain", "direct_head.linear.bias", "backbone.lm.model.norm.weight"} <= left_out
+    (single,) = parameter_groups(network, [network.bridge], Optimizer(weight_decay=0.01, decay="all"))
+    assert single["weight_decay"] == 0.01
+    assert {id(p) for p in single["params"]} == set(names)
 
 
 def test_constant_schedule_ignores_its_decay_and_says_so() -> None:

@@ -151,11 +151,9 @@ def test_every_overlay_is_in_a_matrix() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cells(MATRICES[0]))
+@pytest.mark.parametrize("name", [name for name, cell in cells(MATRICES[0]).items() if cell.executor is None])
 def test_real_cells_have_their_sizes(name: str, tmp_path: Path) -> None:
     cell = cells(MATRICES[0])[name]
-    if cell.executor is not None:
-        pytest.skip("a stage over an executor has that executor's backbone")
     config = yaml.safe_load(printed(cell_arguments(cell, tmp_path)))
     assert config["data"]["init_args"]["seed"] == config["seed_everything"] == 1
     network = real_size(config["model"]["init_args"]["network"])

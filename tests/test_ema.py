@@ -8,6 +8,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+import yaml
 from conftest import make_network
 from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file
@@ -53,7 +54,9 @@ def module_on_a_base() -> ExecutorModule:
     return ExecutorModule(network, Optimizer(lr=3e-3, warmup=1, schedule="constant"))
 
 
-def fit(folder: Path, steps: int, resume: Path | None = None, export: bool = False) -> tuple[Watch, ExecutorModule]:
+def fit(
+    folder: Path, steps: int, resume: Path | None = None, export: bool = False, monitor: str | None = None
+) -> tuple[Watch, ExecutorModule]:
     module, watch = module_on_a_base(), Watch()
     data = GraphDataModule(
         module.network.backbone.tokenizer, validation=EvaluationSplit(per_depth=1, depths=[2, 3], batch_size=2)
@@ -64,7 +67,10 @@ def fit(folder: Path, steps: int, resume: Path | None = None, export: bool = Fal
     trainer = L.Trainer(
         accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, max_steps=steps,
         num_sanity_val_steps=0, val_check_interval=4, default_root_dir=folder,
-        callbacks=[*callbacks, ModelCheckpoint(folder, save_last=True, every_n_train_steps=3)],
+        callbacks=[
+            *callbacks,
+            ModelCheckpoint(folder, monitor=monitor, save_last=True, every_n_train_steps=None if monitor else 3),
+        ],
     )  # fmt: skip
     trainer.fit(module, datamodule=data, ckpt_path=resume and str(resume), weights_only=True)
     return watch, module
@@ -108,6 +114,14 @@ def test_average_is_validated_checkpointed_and_exported(tmp_path: Path) -> None:
     ):
         assert used.requires_grad or torch.equal(base, used), f"{name} is not trained and must not drift"
     assert torch.equal(fresh.network.label_ids, module.network.label_ids), "token ids are copied, not averaged"
+
+
+def test_selected_checkpoint_is_exported_as_an_average(tmp_path: Path) -> None:
+    watch, _ = fit(tmp_path, 9, export=True, monitor="val/letter_loss")
+    config = yaml.safe_load((tmp_path / "model" / "config.yaml").read_text())
+    step = config["provenance"]["selected"]["step"]
+    assert step in (4, 8)
+    assert_close(load_file(tmp_path / "model" / "model.safetensors"), average(watch.steps[:step]))
 
 
 def test_resuming_changes_nothing(tmp_path: Path) -> None:
