@@ -7,7 +7,8 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
 class EMA(WeightAveraging):
@@ -31,8 +32,7 @@ class EMA(WeightAveraging):
             raise ValueError(f"EMA.decay: needs a value between 0 and 1, got {decay}")
         if start < 0:
             raise ValueError(f"EMA.start: needs 0 or more, got {start}")
-        # The foreach form interpolates, so weights that are not trained stay exactly what they are.
-        super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        super().__init__()
         self.decay = decay
         self.start = start
 
@@ -42,9 +42,21 @@ class EMA(WeightAveraging):
         return step_idx is not None and step_idx >= self.start
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Make the average where the model will live; Lightning moves the model there only later."""
-        self._device = trainer.strategy.root_device
-        super().setup(trainer, pl_module, stage)
+        """Make the average where the model will live; Lightning moves the model there only later.
+
+        Raises:
+            ValueError: the strategy shards the model, so that no process has whole weights to average.
+        """
+        if stage == "fit" and isinstance(trainer.strategy, ModelParallelStrategy | FSDPStrategy):
+            raise ValueError(
+                "trainer.strategy: EMA averages whole weights, a sharding strategy has none; use ddp or one process"
+            )
+        if stage == "fit":
+            device = trainer.strategy.root_device
+            # The foreach form interpolates, so weights that are not trained stay exactly what they are.
+            self._average_model = AveragedModel(
+                pl_module, device, use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(self.decay)
+            )
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save the weights in training beside the average, both without what the base holds."""

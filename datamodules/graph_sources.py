@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,11 +17,6 @@ from datamodules.tasks.graph_splits import SPLITS, generated, published
 from datamodules.tasks.graph_stream import Stage, draw_batch, draw_graphs, growing_graphs
 
 
-def draw_loops(random_loops: RandomLoops | None, graphs: Graphs, key: tuple[int, ...]) -> int | None:
-    """Return the number of loops of a batch, None where each example runs its own steps."""
-    return None if random_loops is None else random_loops.draw(int(graphs.depth.max()), key)
-
-
 class GraphRows(BatchSource):
     """Batches of stored graphs in a given order.
 
@@ -29,8 +24,8 @@ class GraphRows(BatchSource):
         graphs: the examples; an example's instance id is its row.
         batchers: one per wording; a batch takes its wording in turn, by epoch and position.
         order: which rows make which batch.
-        loops: random loop depth; None labels an example's own steps.
-        seed: of the random loop depth.
+        loops: draws the number of loops to label from a batch's graphs, the epoch and the position; None labels an
+            example's own steps.
     """
 
     def __init__(
@@ -38,13 +33,12 @@ class GraphRows(BatchSource):
         graphs: Graphs,
         batchers: Sequence[GraphBatcher],
         order: TrainingOrder | EvaluationOrder,
-        loops: RandomLoops | None = None,
-        seed: int = 0,
+        loops: Callable[[Graphs, int, int], int] | None = None,
     ) -> None:
         self.graphs = graphs
         self._batchers = batchers
         self._order = order
-        self._loops, self._seed = loops, seed
+        self._loops = loops
         self._facts = graphs.facts()
 
     def __len__(self) -> int:
@@ -56,7 +50,7 @@ class GraphRows(BatchSource):
         batcher = self._batchers[(epoch + position) % len(self._batchers)]
         facts = {name: values[rows] for name, values in self._facts.items()}
         graphs = self.graphs[rows]
-        loops = draw_loops(self._loops, graphs, (self._seed, epoch, position))
+        loops = None if self._loops is None else self._loops(graphs, epoch, position)
         return batcher.batch(graphs, instance=rows, facts=facts, loops=loops)
 
 
@@ -136,7 +130,20 @@ class StoredSplit(TrainSource):
         graphs = self.graphs()
         groups = graphs.depth if self.group_by_depth else None
         order = TrainingOrder(len(graphs), self.batch_size, seed, groups=groups, rank=rank, world=world)
-        return GraphRows(graphs, batchers, order, self.loops, seed)
+        return GraphRows(graphs, batchers, order, self._drawing(seed, int(graphs.depth.max())))
+
+    def _drawing(self, seed: int, largest: int) -> Callable[[Graphs, int, int], int] | None:
+        """Return what draws the loops of a batch; `largest` is the largest depth of the split."""
+        loops = self.loops
+        if loops is None:
+            return None
+
+        def draw(batch: Graphs, epoch: int, position: int) -> int:
+            # Where depths are mixed, the split's largest is the mean of every batch: all ranks then draw the same.
+            count = int(batch.depth[0]) if self.group_by_depth else largest
+            return loops.draw(count, (seed, epoch, position))
+
+        return draw
 
 
 class PublishedSplit(StoredSplit):
@@ -255,16 +262,20 @@ class GraphStream(TrainSource):
         sizes = sorted({stage.nodes for stage in self.stages})
         return [draw_graphs(np.random.default_rng(0), 4, nodes, self.letters) for nodes in sizes]
 
-    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:  # noqa: ARG002
-        """Return the stream of this rank."""
-        return _OpenStream(self, batchers, seed, rank)
+    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+        """Return this rank's share of the stream."""
+        return _OpenStream(self, batchers, seed, rank, world)
 
 
 class _OpenStream(BatchSource):
-    """The stream of one rank; it looks up the current stage at every batch."""
+    """One rank's share of the stream; it looks up the current stage at every batch.
 
-    def __init__(self, stream: GraphStream, batchers: Sequence[GraphBatcher], seed: int, rank: int) -> None:
-        self._stream, self._batchers, self._seed, self._rank = stream, batchers, seed, rank
+    All ranks draw the same batch of `world` times the size and take every world-th graph: they are at the same depth,
+    and together they do what one process does with that batch size.
+    """
+
+    def __init__(self, stream: GraphStream, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> None:
+        self._stream, self._batchers, self._seed, self._rank, self._world = stream, batchers, seed, rank, world
 
     def __len__(self) -> int:
         return self._stream.batches_per_epoch
@@ -274,6 +285,7 @@ class _OpenStream(BatchSource):
         step = epoch * len(self) + position
         key = (self._seed, step, stream.stage)
         stage = stream.stages[stream.stage]
-        graphs = draw_batch(stage, (*key, self._rank), letters=stream.letters, paths=stream.paths)
-        loops = draw_loops(stream.loops, graphs, key)
+        whole = draw_batch(stage, (*key, 0), stream.letters, self._world, stream.paths)
+        loops = None if stream.loops is None else stream.loops.draw(int(whole.depth[0]), key)
+        graphs = whole[self._rank :: self._world]
         return self._batchers[step % len(self._batchers)].batch(graphs, facts={"kind": graphs.kind}, loops=loops)

@@ -15,11 +15,11 @@ class RandomLoops:
 
     Depth-recurrent language models draw the number of recurrences of a training step from a heavy-tailed distribution,
     the log-normal Poisson one, so that the model works at any depth: tau ~ Normal(log(m) - sigma^2/2, sigma), T ~ 1 +
-    Poisson(exp(tau)). Here m is the batch's largest requested count less one, so that T has that count as its mean (one
-    loop stays one loop) and a run costs as much as one without. Every loop has a target in these tasks, so the loss is
-    taken at all T loops and not at the last alone, with full backpropagation through time. States go on after N, since
-    every node has an outgoing edge. A stop rule still learns N: loops after it carry no stop label, and where T < N
-    there are continue labels only.
+    Poisson(exp(tau)). Here m is the batch's requested count less one, so that T has that count as its mean (one loop
+    stays one loop) and a run costs about as much as one without; where a batch mixes counts, m comes from the largest
+    of the data. Every loop has a target in these tasks, so the loss is taken at all T loops and not at the last alone,
+    with full backpropagation through time. States go on after N, since every node has an outgoing edge. A stop rule
+    still learns N: loops after it carry no stop label, and where T < N there are continue labels only.
 
     T is the same on every rank, a function of (seed, epoch, position).
 
@@ -42,7 +42,7 @@ class RandomLoops:
             raise ValueError(f"train.loops.most: got {self.most}; use 1 or more")
 
     def draw(self, count: int, key: tuple[int, ...]) -> int:
-        """Return the number of loops of a batch whose largest requested count is `count`; `key` decides the draw."""
+        """Return the number of loops of a batch that asks for `count` steps; `key` decides the draw."""
         if count < 2:
             return 1
         rng = np.random.default_rng((*key, _STREAM))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
@@ -23,6 +24,7 @@ from loopformer.bridge import ReentryBridge
 from loopformer.executor import ExecutorModule
 from loopformer.optim import Optimizer
 from loopformer.recurrence import FixedPrompt
+from loopformer.sharding import FullySharded
 
 DECAY = 0.75
 Weights = dict[str, torch.Tensor]
@@ -142,5 +144,8 @@ def test_later_start_and_mistakes() -> None:
         EMA(decay=1.0)
     with pytest.raises(ValueError, match=r"EMA\.start"):
         EMA(start=-1)
+    sharded = SimpleNamespace(strategy=FullySharded())
+    with pytest.raises(ValueError, match=r"trainer\.strategy: EMA averages whole weights"):
+        ema.setup(sharded, None, "fit")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="written without EMA"):
         ema.on_load_checkpoint(None, None, {"state_dict": {}})  # type: ignore[arg-type]

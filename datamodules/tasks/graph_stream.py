@@ -1,7 +1,8 @@
 """Unlimited training graphs, drawn on the fly and vectorised, for a curriculum of stages: cyclic kinds, or paths.
 
-A batch is a pure function of (seed, step, stage, rank), so a stream resumes from its step alone. The draws are NumPy's:
-these graphs are of the same distributions as the published mixture and the published paths, not the same graphs.
+A batch is a pure function of (seed, step, stage, number of processes), so a stream resumes from its step alone. The
+draws are NumPy's: these graphs are of the same distributions as the published mixture and the published paths, not the
+same graphs.
 
 Shape legend: B graphs, n listed rules, V node names.
 """
@@ -119,19 +120,21 @@ def draw_paths(rng: np.random.Generator, size: int, nodes: int, depth: int, lett
     )
 
 
-def draw_batch(stage: Stage, key: tuple[int, ...], letters: int = 1, paths: bool = False) -> Graphs:
+def draw_batch(stage: Stage, key: tuple[int, ...], letters: int = 1, world: int = 1, paths: bool = False) -> Graphs:
     """Draw one depth-grouped batch of a stage.
 
     Args:
         stage: sizes and depths.
-        key: non-negative integers that decide everything: (seed, step, stage number, rank).
+        key: non-negative integers that decide everything: (seed, step, stage number, 0).
         letters: letters of a node name.
+        world: how many times the stage's batch size is drawn, for that many processes to share out.
         paths: draw paths instead of the cyclic kinds.
     """
     rng = np.random.default_rng(key)
+    size = stage.batch_size * world
     if paths:
-        return draw_paths(rng, stage.batch_size, stage.nodes, int(rng.choice(stage.depths)), letters)
-    graphs = draw_graphs(rng, stage.batch_size, stage.nodes, letters)
+        return draw_paths(rng, size, stage.nodes, int(rng.choice(stage.depths)), letters)
+    graphs = draw_graphs(rng, size, stage.nodes, letters)
     graphs.depth[:] = rng.choice(stage.depths)
     return graphs
 
