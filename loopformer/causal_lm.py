@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torchmetrics import MeanMetric
 
 from datamodules.text import TextBatch
 from loopformer import language_checkpoint
@@ -64,25 +65,34 @@ class CausalLMModule(OwnTensorsModule):
         found = self.network.predict(batch.input_ids, batch.loss_mask)
         loss = token_loss(found.logits, batch.input_ids, batch.loss_mask, self.weighting)
         success = answered(found, batch).double().mean()
-        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch))
-        self.log("train/answered", success, batch_size=len(batch))
+        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
+        self.log("train/answered", success, batch_size=len(batch), sync_dist=True)
         return {"loss": loss, "success": success}
+
+    def on_validation_epoch_start(self) -> None:
+        """Make a mean for every number of every cohort.
+
+        On every process: all of them take part in the exchange, those too that get no example of a cohort.
+        """
+        suffixes = ["" if cohort == "trained" else f"/{cohort}" for cohort in self._cohorts()]
+        names = [f"val/{name}{suffix}" for name in ("loss", "answered", "generated") for suffix in suffixes]
+        self._means = {name: MeanMetric().to(self.device) for name in names}
 
     def validation_step(self, batch: TextBatch, batch_idx: int) -> dict[str, Any]:
         """Loss on all examples, generation on those the batch marks.
 
-        Trained counts log as `val/loss`, other cohorts as `val/loss/held_out` and so on. `val/generated` is the share
-        of generated responses that equal the reference token by token; callbacks get the responses themselves.
+        Trained counts log as `val/loss`, other cohorts as `val/loss/held_out` and so on. `val/answered` is the share of
+        examples whose answers are all the most likely tokens, given the right ones before; `val/generated` the share of
+        generated responses that equal the reference token by token. Callbacks get the responses themselves.
         """
         del batch_idx
         found = self.network.predict(batch.input_ids, batch.loss_mask)
         right = answered(found, batch).double()
         for suffix, rows in self._cohort_rows(batch):
-            own = batch.loss_mask & rows[:, None]
-            chosen = own[batch.loss_mask]  # [M] targets of the cohort
+            chosen = rows[:, None].expand_as(batch.loss_mask)[batch.loss_mask]  # [M] targets of the cohort
             loss = token_loss(found.logits[chosen], batch.input_ids[rows], batch.loss_mask[rows], self.weighting)
-            numbers = {f"val/loss{suffix}": loss, f"val/answered{suffix}": right[rows].mean()}
-            self.log_dict(numbers, batch_size=int(rows.sum()), sync_dist=True)
+            self._means[f"val/loss{suffix}"].update(loss, int(rows.sum()))
+            self._means[f"val/answered{suffix}"].update(right[rows])
         return self._generate(batch.select(batch.generated)) if bool(batch.generated.any()) else {}
 
     def _generate(self, batch: TextBatch) -> dict[str, Any]:
@@ -98,18 +108,28 @@ class CausalLMModule(OwnTensorsModule):
         equal = [response.ended and response.ids == answer[:-1] for response, answer in pairs]
         matched = torch.tensor(equal, dtype=torch.float64, device=batch.steps.device)
         for suffix, rows in self._cohort_rows(batch):
-            self.log(f"val/generated{suffix}", matched[rows].mean(), batch_size=int(rows.sum()), sync_dist=True)
+            self._means[f"val/generated{suffix}"].update(matched[rows])
         texts = [backbone.tokenizer.decode(response.ids) for response in responses]
         return {"generated": batch, "texts": texts, "ended": [response.ended for response in responses]}
 
+    def on_validation_epoch_end(self) -> None:
+        """Log the means over the examples of all processes."""
+        for name, mean in self._means.items():
+            value = mean.compute()
+            if not torch.isnan(value):  # no example of the cohort was validated, or none generated
+                self.log(name, value, rank_zero_only=False)
+
+    def _cohorts(self) -> dict[str, list[int]]:
+        """Validation counts by cohort; a datamodule without cohorts has one of everything."""
+        return getattr(self.trainer.datamodule, "cohorts", {"trained": []})  # type: ignore[attr-defined]
+
     def _cohort_rows(self, batch: TextBatch) -> list[tuple[str, Tensor]]:
-        """Log suffix and rows [B] bool of every cohort that occurs in the batch."""
-        cohorts: dict[str, list[int]] | None = getattr(self.trainer.datamodule, "cohorts", None)  # type: ignore[attr-defined]
-        if cohorts is None:
-            return [("", torch.ones_like(batch.generated))]
+        """Log suffix and rows [B] bool of every cohort that occurs in the batch; a cohort without counts is everything."""
         found = []
-        for cohort, counts in cohorts.items():
-            rows = torch.isin(batch.steps, torch.tensor(counts, device=batch.steps.device))
+        for cohort, counts in self._cohorts().items():
+            rows = torch.ones_like(batch.generated)
+            if counts:
+                rows = torch.isin(batch.steps, torch.tensor(counts, device=batch.steps.device))
             if bool(rows.any()):
                 found.append(("" if cohort == "trained" else f"/{cohort}", rows))
         return found
