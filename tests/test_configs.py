@@ -85,7 +85,9 @@ def test_config_builds(path: str, executor: Path, base: Path, tmp_path: Path) ->
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cli = LoopformerCLI(arguments(path, executor, base, tmp_path / "run"))
-    assert not [w for w in caught if "ignored" in str(w.message) or "network." in str(w.message)]
+    # Lightning warns that arguments were given and quotes them; what they name is no complaint.
+    messages = [text for w in caught if not (text := str(w.message)).startswith("LightningCLI's args")]
+    assert not [text for text in messages if "ignored" in text or "network." in text]
     network = cli.model.network
     labels = cli.datamodule.labels.texts if isinstance(network, LanguageModel) else network.labels
     assert labels[0] == " A"
@@ -165,8 +167,10 @@ SIZES = {
 
 
 def test_every_overlay_is_in_a_matrix() -> None:
+    """Models without loops, and the base that they pretrain, are no cells: other commands evaluate them."""
+    others = {"configs/sft_trace.yaml", "configs/base_lm.yaml", "configs/recipe/trace_curriculum.yaml", PRETRAINED}
     named = {file for matrix in MATRICES for cell in cells(matrix).values() for file in cell.configs}
-    assert sorted(set(CONFIGS) - named) == []
+    assert sorted(set(CONFIGS) - named) == sorted(others)
 
 
 @pytest.mark.slow
