@@ -46,10 +46,12 @@ class Reason(StrEnum):
     # Python
     SYNTAX = "syntax_error"
     """It does not parse as Python."""
+    UNSUPPORTED = "unsupported"
+    """It uses a part of Python that the sandbox does not have."""
     UNKNOWN_NAME = "unknown_name"
     """It uses a name that does not exist in the sandbox."""
     FORBIDDEN = "forbidden"
-    """It reached out of the sandbox: a file, a module, the environment, the clock."""
+    """It reached out of the sandbox: a file, a module, the environment, the clock, sleep, entropy."""
     EXCEPTION = "exception"
     """It raised any other exception."""
     TIME_LIMIT = "time_limit"
