@@ -9,6 +9,7 @@ Shape legend: B batch, S sequence, D hidden, K labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -166,11 +167,15 @@ class PretrainedBackbone(Backbone):
         revision: commit of the Hub repository, so that a checkpoint's base never changes under it.
         split: layers of P, R and C.
         dtype: type of the weights that stay frozen; trained ones are float32 (see `loopformer.adaptation`).
+
+    Raises:
+        ValueError: `model` is written as a path (it starts with a dot or a slash) but is no folder.
     """
 
     def __init__(
         self, model: str, revision: str | None = None, split: Split = Split(), dtype: str = "bfloat16"
     ) -> None:
+        check_local_folder("backbone.model", model)
         lm = AutoModelForCausalLM.from_pretrained(
             model, revision=revision, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
@@ -205,6 +210,20 @@ class ScratchBackbone(Backbone):
         hf_config = AutoConfig.for_model(model_type, **fields)
         lm = AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa", dtype=torch.float32)
         super().__init__(lm, loaded, split)
+
+
+def check_local_folder(field: str, model: str) -> None:
+    """Refuse a path that is no folder, which the Hugging Face library would otherwise look up on the Hub.
+
+    Args:
+        field: name of the option, for the message.
+        model: Hub id or path; a path is one that starts with "." or "/".
+
+    Raises:
+        ValueError: it is written as a path but is no folder.
+    """
+    if model.startswith((".", "/")) and not Path(model).is_dir():
+        raise ValueError(f"{field}: {model} is not a folder; give an exported language model, or a Hub id")
 
 
 def apply_layer(layer: nn.Module, hidden: Tensor, geometry: Geometry, cache: Cache | None = None) -> Tensor:

@@ -23,10 +23,12 @@ from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from callbacks.export import ExportModel, command_line
+from callbacks.generation import GenerationMetrics
 from callbacks.guard import NonFiniteGuard
 from callbacks.metrics import ExecutionMetrics
 from callbacks.random_state import RandomState
 from loopformer import parts  # noqa: F401  (short class names)
+from loopformer.causal_lm import CausalLMModule
 from loopformer.executor import ExecutorModule
 
 CONFIG = "config.yaml"
@@ -186,6 +188,8 @@ class LoopformerCLI(LightningCLI):
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
         if isinstance(self.model, ExecutorModule):
             added.append(ExecutionMetrics())
+        if isinstance(self.model, CausalLMModule) and hasattr(self.datamodule, "labels"):
+            added.append(GenerationMetrics())
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             added.append(ExportModel(str(Path(config["output"]) / "model"), network, provenance))
         # ModelCheckpoint stays last: what it saves must hold every other callback's final state of the step.
