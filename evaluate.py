@@ -2,8 +2,9 @@
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
+    python evaluate.py --checkpoint DIR --benchmark program --program.part office --output OUT
 
-Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
+Writes OUT/summary.json (all numbers) and, of the graph benchmark, OUT/outcomes.safetensors (everything the model said, from which the numbers can
 be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md.
 """
 
@@ -26,10 +27,12 @@ from loopformer.errors import one_line_errors
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
+from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
 from loopformer.evaluation.summary import summarize, write_summary
 
 BENCHMARKS = {"graph": evaluate_graphs}
+PROGRAM = "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
@@ -38,6 +41,7 @@ def evaluate(
     output: Path,
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
+    program: ProgramOptions = ProgramOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
@@ -46,25 +50,29 @@ def evaluate(
     """Evaluate a saved model.
 
     Args:
-        checkpoint: folder that train.py exported.
+        checkpoint: folder that train.py exported; for language models also any other folder or id of the Hub.
         output: folder for the results.
         benchmark: name of the benchmark.
         graph: options of the graph benchmark.
+        program: part of the program benchmark, and its options.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
         name: how the model is called in tables and plots; by default its folder's name.
         overwrite: replace results that the output folder holds already.
     """
-    if benchmark not in BENCHMARKS:
-        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(BENCHMARKS)}")
+    if benchmark not in (*BENCHMARKS, PROGRAM):
+        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join((*BENCHMARKS, PROGRAM))}")
     if precision not in PRECISIONS:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     if not overwrite and (output / "summary.json").exists():
         raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    model = checkpoints.load(checkpoint, device)
     dtype = PRECISIONS[precision]
+    if benchmark == PROGRAM:
+        evaluate_program(program, Place(str(checkpoint), output, device, dtype, overwrite))
+        return
+    model = checkpoints.load(checkpoint, device)
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:

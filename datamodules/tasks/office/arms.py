@@ -157,6 +157,32 @@ def examples(items: Sequence[OfficeItem], arm: Arm, listing: bool = True) -> lis
     return found
 
 
+@dataclass(frozen=True)
+class TrainedPrompt:
+    """How a model was trained to be asked.
+
+    Attributes:
+        arm: name of the arm.
+        listing: whether the instructions were listed.
+    """
+
+    arm: str
+    listing: bool
+
+    @property
+    def text(self) -> str:
+        """Return it as one word for a checkpoint's provenance, such as "office/stack/listed"."""
+        return f"office/{self.arm}/{'listed' if self.listing else 'unlisted'}"
+
+    @classmethod
+    def parse(cls, text: object) -> TrainedPrompt | None:
+        """Read such a word; None for anything else."""
+        task, _, rest = str(text).partition("/")
+        arm, _, listed = rest.partition("/")
+        known = task == "office" and arm in ARMS and listed in ("listed", "unlisted")
+        return cls(arm, listed == "listed") if known else None
+
+
 def trained_arms() -> list[str]:
     """Return the names of the arms that are fine-tuned."""
     return [arm.name for arm in ARMS.values() if arm.trained]
