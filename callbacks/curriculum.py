@@ -18,8 +18,9 @@ class Curriculum(L.Callback):
     """Moves `datamodule.stage` on when an average of the training batches' success passes a gate.
 
     Success is what the training step reports as `success`, otherwise the share of a batch's rollouts with every letter
-    right, by the worse of the two readouts: a lookup that settles in C alone would pass by C's. After the last stage a "triggered" schedule starts its decay, and the run
-    ends when that is done.
+    right, by the worse of the two readouts: a lookup that settles in C alone would pass by C's.
+
+    After the last stage a "triggered" schedule starts its decay, and the run ends when that is done.
 
     Args:
         gate: exponential average of the success at which the next stage begins.

@@ -14,7 +14,6 @@ from datamodules.tasks.graph_generators import GraphRecipe
 from datamodules.tasks.graph_splits import SPLITS, generated, published
 from datamodules.tasks.graph_stream import Stage, draw_batch, draw_graphs, growing_graphs
 
-
 MadeT_co = TypeVar("MadeT_co", covariant=True)
 
 
@@ -82,9 +81,7 @@ class TrainSource(ABC):
         """Return a few graphs of every size to come, for the set-up check of the prompts."""
 
     @abstractmethod
-    def open(
-        self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int
-    ) -> BatchSource[BatchT]:
+    def open(self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int) -> BatchSource[BatchT]:
         """Return the batches of this rank."""
 
 
@@ -117,9 +114,7 @@ class StoredSplit(TrainSource):
         """Return the first graphs of the split."""
         return [self.graphs()[:16]]
 
-    def open(
-        self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int
-    ) -> BatchSource[BatchT]:
+    def open(self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int) -> BatchSource[BatchT]:
         """Return the batches of this rank."""
         graphs = self.graphs()
         groups = graphs.depth if self.group_by_depth else None
@@ -206,9 +201,7 @@ class GraphStream(TrainSource):
         sizes = sorted({stage.nodes for stage in self.stages})
         return [draw_graphs(np.random.default_rng(0), 4, nodes, self.letters) for nodes in sizes]
 
-    def open(
-        self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int
-    ) -> BatchSource[BatchT]:
+    def open(self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int) -> BatchSource[BatchT]:
         """Return this rank's share of the stream."""
         return _OpenStream(self, batchers, seed, rank, world)
 

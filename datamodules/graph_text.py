@@ -11,6 +11,7 @@ data:
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -90,9 +91,8 @@ class GraphTextBatcher:
         asked = query(graphs, row, count)
         example = self.texts.example(asked)
         document = [self.encoder.message(example) if self.texts.is_message else example]
-        for start in starts.tolist():
-            document.append(self.texts.further(type(asked)(asked.sources, asked.targets, start, count)))
-        return document
+        further = [replace(asked, start=start) for start in starts.tolist()]
+        return document + [self.texts.further(question) for question in further]
 
     def _further_starts(self, graphs: Graphs) -> IntArray:
         """[B, questions - 1] starts of the further questions, drawn from the tables' own bytes: a pure function."""

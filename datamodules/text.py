@@ -21,7 +21,7 @@ from datamodules.tasks.graph import IntArray
 from datamodules.tasks.procedure import TextExample
 
 Objective = Literal["response", "all"]
-"""Which tokens the loss counts: completions with their end tokens, or every token but the first (language modelling)."""
+"""Which tokens the loss counts: completions with their end tokens, or all but the first (language modelling)."""
 
 
 @dataclass

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -26,7 +25,7 @@ from transformers import (
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 
-from loopformer.tokenizer import tiny_tokenizer
+from loopformer.tokenizer import load_tokenizer, tiny_tokenizer
 
 TINY = "tiny"
 """Name of the embedded tokenizer where a tokenizer's id or path is asked for."""
@@ -179,7 +178,7 @@ class PretrainedBackbone(Backbone):
         lm = AutoModelForCausalLM.from_pretrained(
             model, revision=revision, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
-        super().__init__(lm, AutoTokenizer.from_pretrained(model, revision=revision), split)
+        super().__init__(lm, load_tokenizer(model, revision), split)
         self._reference = {"model": model, "revision": revision}
 
     @property
@@ -205,7 +204,7 @@ class ScratchBackbone(Backbone):
         tokenizer: str = TINY,
         split: Split = Split(1, 1, 1),
     ) -> None:
-        loaded = tiny_tokenizer() if tokenizer == TINY else AutoTokenizer.from_pretrained(tokenizer)
+        loaded = tiny_tokenizer() if tokenizer == TINY else load_tokenizer(tokenizer)
         fields = {"vocab_size": len(loaded), "pad_token_id": loaded.pad_token_id, **config}
         hf_config = AutoConfig.for_model(model_type, **fields)
         lm = AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa", dtype=torch.float32)

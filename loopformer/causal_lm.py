@@ -17,7 +17,7 @@ from torchmetrics import MeanMetric
 
 from datamodules.text import TextBatch
 from loopformer import language_checkpoint
-from loopformer.generation import end_token_ids, generate_greedy
+from loopformer.generation import end_token_ids, generate_greedy, read_response
 from loopformer.language_model import LanguageModel, Predictions
 from loopformer.losses import token_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
@@ -109,7 +109,7 @@ class CausalLMModule(OwnTensorsModule):
         matched = torch.tensor(equal, dtype=torch.float64, device=batch.steps.device)
         for suffix, rows in self._cohort_rows(batch):
             self._means[f"val/generated{suffix}"].update(matched[rows])
-        texts = [backbone.tokenizer.decode(response.ids) for response in responses]
+        texts = [read_response(backbone.tokenizer, response) for response in responses]
         return {"generated": batch, "texts": texts, "ended": [response.ended for response in responses]}
 
     def on_validation_epoch_end(self) -> None:
@@ -124,7 +124,7 @@ class CausalLMModule(OwnTensorsModule):
         return getattr(self.trainer.datamodule, "cohorts", {"trained": []})  # type: ignore[attr-defined]
 
     def _cohort_rows(self, batch: TextBatch) -> list[tuple[str, Tensor]]:
-        """Log suffix and rows [B] bool of every cohort that occurs in the batch; a cohort without counts is everything."""
+        """Log suffix and rows [B] bool of every cohort that occurs in the batch; one without counts is everything."""
         found = []
         for cohort, counts in self._cohorts().items():
             rows = torch.ones_like(batch.generated)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -75,13 +76,19 @@ def generate_greedy(
     greedy = GenerationConfig(
         max_new_tokens=max_new_tokens, do_sample=False, use_cache=True, eos_token_id=list(end_ids), pad_token_id=padding
     )
+    generator: Any = lm
     own, lm.generation_config = lm.generation_config, GenerationConfig()
     try:
-        written = lm.generate(ids.to(lm.device), attention_mask=mask.to(lm.device), generation_config=greedy)
+        written = generator.generate(ids.to(lm.device), attention_mask=mask.to(lm.device), generation_config=greedy)
     finally:
         lm.generation_config = own
     new = written[:, longest:].cpu()
     return [_response(row, set(end_ids)) for row in new.tolist()]
+
+
+def read_response(tokenizer: PreTrainedTokenizerBase, response: Response) -> str:
+    """Return a response as text, every character as it was written."""
+    return str(tokenizer.decode(response.ids, clean_up_tokenization_spaces=False))
 
 
 def _response(row: list[int], end_ids: set[int]) -> Response:

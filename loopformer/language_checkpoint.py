@@ -23,7 +23,6 @@ import yaml
 from peft import PeftModel
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -44,6 +43,7 @@ from loopformer.checkpoint import (
 )
 from loopformer.generation import end_token_ids
 from loopformer.language_model import LanguageModel
+from loopformer.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"
 
@@ -140,8 +140,8 @@ def _save_whole(lm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder:
 def load(source: str | Path, device: str = "cpu") -> LanguageCheckpoint:
     """Load a model from a folder that `save` wrote, any other Hugging Face folder, or the Hub.
 
-    A model with LoRA comes as it was trained: the adapter beside its base, not merged. A folder without config.yaml and a
-    model from the Hub are loaded in float32.
+    A model with LoRA comes as it was trained: the adapter beside its base, not merged. A folder without config.yaml and
+    a model from the Hub are loaded in float32.
 
     Raises:
         CheckpointError: the folder is incomplete, or holds a looped transformer.
@@ -168,7 +168,7 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
         lm = AutoModelForCausalLM.from_pretrained(
             source, revision=revision, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
-        return lm, AutoTokenizer.from_pretrained(source, revision=revision)
+        return lm, load_tokenizer(source, revision)
     except OSError as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"checkpoint: {source} does not load as a Hugging Face model: {reason}") from error

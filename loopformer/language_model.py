@@ -31,7 +31,7 @@ class LanguageModel(nn.Module):
 
     Args:
         backbone: the decoder with its tokenizer. Its split only tells what `adaptation` calls R.
-        adaptation: what is trained; default everything. LoRA adapts R: give a split without P and C to adapt all layers.
+        adaptation: what is trained; default everything. LoRA adapts R: a split without P and C makes that all layers.
 
     Raises:
         ValueError: LoRA on a from-scratch backbone: there is nothing to adapt, and no base to load it onto again.

@@ -52,7 +52,10 @@ class Worked:
         pairs = self.rules.split()
         index = names.index
         return GraphQuery(
-            tuple(index(pair[0]) for pair in pairs), tuple(index(pair[1]) for pair in pairs), index(self.start), self.count
+            tuple(index(pair[0]) for pair in pairs),
+            tuple(index(pair[1]) for pair in pairs),
+            index(self.start),
+            self.count,
         )
 
 

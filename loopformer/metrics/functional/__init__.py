@@ -38,14 +38,14 @@ from loopformer.metrics.functional.rates import RATES, rate, rate_by_steps, rate
 from loopformer.metrics.functional.stop_error import quantile_of_counts, stop_counts, stop_error
 
 __all__ = [
-    "Ending",
-    "Exposure",
     "GENERATED_RATES",
-    "GeneratedOutcome",
     "IGNORE",
     "MISSING",
-    "QueryOutcome",
     "RATES",
+    "Ending",
+    "Exposure",
+    "GeneratedOutcome",
+    "QueryOutcome",
     "check_outcome",
     "correct_prefix",
     "exposure",
