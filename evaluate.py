@@ -58,7 +58,7 @@ def evaluate(
     """Evaluate a saved model.
 
     Args:
-        checkpoint: folder that train.py exported; for benchmarks of language models also any Hugging Face folder or Hub id.
+        checkpoint: folder that train.py exported; for language models also any Hugging Face folder or Hub id.
         output: folder for the results.
         benchmark: "graph" for looped transformers, "traces" for ordinary language models, "program" for programs.
         graph: options of the graph benchmark.
