@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datamodules.tasks.office.errors import Reason
 
+# ruff: noqa: ISC004, E501
+
 TIME, MEMORY = {Reason.TIME_LIMIT}, {Reason.MEMORY_LIMIT}
 TIME_OR_MEMORY = TIME | MEMORY
 DEPTH = {Reason.RECURSION_LIMIT}
@@ -45,7 +47,10 @@ ENDLESS = {
         TIME | RAISED,
     ),
     "sort with a slow key": ("sorted(range(10**5), key=lambda x: sum(range(10**6)))", TIME_OR_MEMORY),
-    "nested comprehensions": ("x = [[[0 for i in range(999)] for j in range(999)] for k in range(999)]", TIME_OR_MEMORY),
+    "nested comprehensions": (
+        "x = [[[0 for i in range(999)] for j in range(999)] for k in range(999)]",
+        TIME_OR_MEMORY,
+    ),
 }
 
 MEMORY_BOMBS = {
@@ -99,11 +104,13 @@ RECURSION = {
     "repr of a class": ("class A:\n    def __repr__(self):\n        return repr(self)\nrepr(A())", DEPTH),
     "hash of a nested tuple": ("a = ()\nfor i in range(10**4):\n    a = (a,)\nhash(a)", DEPTH),
     "comparison of nested lists": (
-        "a = []\nb = []\nfor i in range(10**4):\n    a = [a]\n    b = [b]\na == b", DEPTH | MEMORY
+        "a = []\nb = []\nfor i in range(10**4):\n    a = [a]\n    b = [b]\na == b",
+        DEPTH | MEMORY,
     ),
     "JSON": ("import json\njson.loads('[' * 10**5)", RAISED),
     "caught and repeated": (
-        "def f():\n    try:\n        return f()\n    except RecursionError:\n        return f()\nf()", DEPTH | TIME
+        "def f():\n    try:\n        return f()\n    except RecursionError:\n        return f()\nf()",
+        DEPTH | TIME,
     ),
 }
 
@@ -112,7 +119,8 @@ FILES = {
     "write": ('open("{canary}", "w").write("gone")', OUT),
     "append": ('with open("{canary}", "a") as f:\n    f.write("more")', OUT),
     "caught and tried again": (
-        'result = 0\nfor i in range(99):\n    try:\n        open("{canary}", "w")\n    except BaseException:\n        pass', OUT
+        'result = 0\nfor i in range(99):\n    try:\n        open("{canary}", "w")\n    except BaseException:\n        pass',
+        OUT,
     ),
     "pathlib read": ('from pathlib import Path\nresult = Path("{canary}").read_text()', OUT),
     "pathlib write": ('from pathlib import Path\nPath("{canary}").write_text("gone")', OUT),
@@ -162,7 +170,8 @@ ESCAPES = {
     "format map": ('result = "{{a.__class__}}".format_map({{"a": add}})', RAISED),
     "getattr": ('result = getattr(getattr(1, "__cla" + "ss__"), "__base__")', RAISED),
     "traceback frame": (
-        "try:\n    1 / 0\nexcept Exception as e:\n    result = e.__traceback__.tb_frame.f_back.f_globals", RAISED
+        "try:\n    1 / 0\nexcept Exception as e:\n    result = e.__traceback__.tb_frame.f_back.f_globals",
+        RAISED,
     ),
     "generator frame": ("def g():\n    yield 1\nresult = g().gi_frame.f_back", UNSUPPORTED),
     "coroutine frame": ("async def f():\n    pass\nresult = f().cr_frame.f_globals", RAISED),

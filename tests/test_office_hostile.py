@@ -1,4 +1,4 @@
-"""Hostile Python programs end within their limits in a named error; this process, its files and the network see nothing."""
+"""Hostile Python programs end within their limits in a named error; this process, files and network see nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def host_state(folder: Path) -> dict[str, object]:
         "environment": dict(os.environ),
         "modules": set(sys.modules),
         "threads": threading.active_count(),
-        "descriptors": len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0,
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0,
         "recursion": sys.getrecursionlimit(),
         "handlers": signal.getsignal(signal.SIGALRM),
     }
@@ -66,8 +66,7 @@ def outcome(sandbox: PythonSandbox, program: str) -> tuple[Reason | None, str]:
     try:
         value = sandbox.run(program)
     except ProgramError as error:
-        assert len(str(error)) < 300
-        return error.reason, error.detail
+        return error.reason, str(error)
     return None, value.text
 
 
@@ -86,6 +85,7 @@ def test_hostile_program(name: str, sandbox: PythonSandbox, listener: socket.soc
     seconds = time.monotonic() - start
     assert reason in reasons, detail
     assert SECRET not in detail
+    assert len(detail) < 300
     assert seconds < LIMITS.wall_seconds + 1
     sandbox.run("result = 1")
     assert host_state(canary.parent) == before
@@ -107,7 +107,7 @@ def test_the_canary_and_the_listener_would_show_it(canary: Path, listener: socke
 def test_programs_leave_nothing_to_each_other(sandbox: PythonSandbox) -> None:
     sandbox.run("result = add(1, 1)\ndef add(a, b):\n    return 7\nleft = 1\nresult = add(1, 1)")
     assert sandbox.run("result = add(1, 1)") == Value("number", "2")
-    assert outcome(sandbox, "result = left") == (Reason.UNKNOWN_NAME, "left")
+    assert outcome(sandbox, "result = left") == (Reason.UNKNOWN_NAME, "unknown_name: left")
 
 
 def test_hung_process_is_ended_and_replaced() -> None:

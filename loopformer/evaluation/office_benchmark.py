@@ -192,15 +192,15 @@ def write(
         rows = order[start : start + options.batch_size]
         responses = generate_greedy(checkpoint.lm, [ids[row] for row in rows], options.max_new_tokens, ends)
         for row, response in zip(rows, responses, strict=True):
-            text = checkpoint.tokenizer.decode(response.ids)
-            written[row] = Written(text.split(BLANK_LINE)[0] if plain else text, response.tokens)
+            text = str(checkpoint.tokenizer.decode(response.ids))
+            written[row] = Written(text.partition(BLANK_LINE)[0] if plain else text, response.tokens)
         advance(len(rows))
     return [written[row] for row in range(len(ids))]
 
 
 def _chosen(split: str, per_family: int | None) -> list[OfficeItem]:
     """First items of each family; every wording of an item of the combination split counts as one item."""
-    items = evaluation(split)  # type: ignore[arg-type]
+    items = evaluation(split)
     if per_family is None:
         return list(items)
     counts = dict.fromkeys(FAMILIES, 0)

@@ -7,8 +7,8 @@ One JSON object a line:
 
     {"item": "composition-date-05", "arm": "stack", "seed": 0, "output": "PUSH_DATE ...", "new_tokens": 17}
 
-`item` names an item of a fixed split, `output` is what the model wrote
-and may be anything, `second` what it wrote in its second call (arm executed_answer alone), `new_tokens` may be left out.
+`item` names an item of a fixed split, `output` is what the model wrote and may be anything, `second` what it wrote in
+its second call (arm executed_answer alone), `new_tokens` may be left out.
 An output's shape is never an error; a file that is not made of such lines, or lacks items, is.
 
 Writes summary.json, scores.jsonl (one line per output) and table.md.
@@ -17,7 +17,7 @@ Writes summary.json, scores.jsonl (one line per output) and table.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,22 +78,23 @@ def _parsed(line: str, place: str) -> OfficeOutput:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{place}: it is no JSON ({error}); write one object a line") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{place}: got a {type(found).__name__}; write one JSON object a line")
+        raise ValueError(f"{place}: got a {type(found).__name__}; write one JSON object a line")  # noqa: TRY004
     missing = [name for name in ("item", "arm", "seed", "output") if name not in found]
     if missing:
         raise ValueError(f"{place}: {missing[0]} is missing; every line needs item, arm, seed and output")
     unknown = set(found) - set(OfficeOutput.__dataclass_fields__)
     if unknown:
         raise ValueError(f"{place}: unknown field {min(unknown)}; use item, arm, seed, output, second and new_tokens")
+    for name in ("item", "arm"):
+        if not isinstance(found[name], str):
+            raise ValueError(f"{place}: {name}={found[name]!r}; use a name")  # noqa: TRY004
     tokens, seed = found.get("new_tokens"), found["seed"]
     if type(seed) is not int or not (tokens is None or (type(tokens) is int and tokens >= 0)):
         raise ValueError(f"{place}: seed={seed!r}, new_tokens={tokens!r}; use integers, new_tokens not negative")
     return OfficeOutput(**found)
 
 
-def score_outputs(
-    outputs: Iterable[OfficeOutput], sandbox: PythonSandbox, advance: Callable[[int], None] = lambda done: None
-) -> list[ScoredOutput]:
+def score_outputs(outputs: Iterable[OfficeOutput], sandbox: PythonSandbox) -> list[ScoredOutput]:
     """Score outputs.
 
     Raises:
@@ -112,7 +113,6 @@ def score_outputs(
         split, item = known[one.item]
         found = score(item, find_arm(one.arm), one.output, sandbox, one.second)
         scored.append(ScoredOutput(item, split, one.arm, one.seed, found, one.new_tokens))
-        advance(1)
     return scored
 
 
@@ -129,14 +129,16 @@ def check_complete(scored: Sequence[ScoredOutput]) -> None:
         key = (row.arm, row.seed, row.split)
         counts[key] = counts.get(key, 0) + 1
     for (arm, seed, split), count in counts.items():
-        if count < len(evaluation(split)):  # type: ignore[arg-type]
+        if count < len(evaluation(split)):
             raise ValueError(
-                f"outputs: arm {arm}, seed {seed} has {count} of the {len(evaluation(split))} items "  # type: ignore[arg-type]
+                f"outputs: arm {arm}, seed {seed} has {count} of the {len(evaluation(split))} items "
                 f"of {split}; add the others, or pass --partial true"
             )
 
 
-def write_results(output: Path, scored: Sequence[ScoredOutput], more: dict[str, Any], overwrite: bool = False) -> dict[str, Any]:
+def write_results(
+    output: Path, scored: Sequence[ScoredOutput], more: dict[str, Any], overwrite: bool = False
+) -> dict[str, Any]:
     """Write scores.jsonl, table.md and, last, summary.json; return the summary.
 
     Raises:
@@ -163,7 +165,7 @@ def items(arm: str = "stack", split: str | None = None, listing: bool = True) ->
         listing: list the instructions in the prompts.
     """
     for name in SPLITS if split is None else (split,):
-        for item in evaluation(name):  # type: ignore[arg-type]
+        for item in evaluation(name):
             text = prompt(item, find_arm(arm), listing)
             print(json.dumps({"item": item.name, "arm": arm, "prompt": text}))
 

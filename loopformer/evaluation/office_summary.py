@@ -19,8 +19,16 @@ from datamodules.tasks.office.items import FAMILIES, OfficeItem
 from datamodules.tasks.office.scoring import Score
 from loopformer.evaluation.bootstrap import LEVEL, wilson
 
-RATES = ("primary", "executed", "valid", "no_final", "smuggled", "provenance", "perturbed")
-"""Shares of a group; each counts only the outputs for which the question arises."""
+COLUMNS = {
+    "primary": "primary",
+    "executed": "executed",
+    "valid": "valid",
+    "no_final": "no FINAL",
+    "smuggled": "smuggled",
+    "provenance": "known literals",
+    "perturbed": "perturbed",
+}
+"""Shares of a group and their heads in a table; each counts only the outputs for which the question arises."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +95,19 @@ def rate(flags: Iterable[bool | None]) -> dict[str, Any]:
 
 
 def _seed_group(rows: Sequence[ScoredOutput]) -> dict[str, Any]:
-    breakdowns = {
-        name: {label: _group(part) for label, part in sorted(_grouped(rows, lambda row: of(row.item)).items())}
-        for name, of in BREAKDOWNS.items()
-    }
+    breakdowns: dict[str, Any] = {}
+    for name, label_of in BREAKDOWNS.items():
+        parts: dict[str, list[ScoredOutput]] = {}
+        for row in rows:
+            parts.setdefault(label_of(row.item), []).append(row)
+        breakdowns[name] = {label: _group(part) for label, part in sorted(parts.items())}
     return {**_group(rows), "by": breakdowns}
 
 
 def _group(rows: Sequence[ScoredOutput]) -> dict[str, Any]:
     scores = [row.score for row in rows]
     found: dict[str, Any] = {"outputs": len(rows)}
-    for name in RATES:
+    for name in COLUMNS:
         flags = [getattr(score, name) for score in scores]
         if any(flag is not None for flag in flags):
             found[name] = rate(flags)
@@ -114,7 +124,7 @@ def _group(rows: Sequence[ScoredOutput]) -> dict[str, Any]:
 
 def _over_seeds(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {"seeds": len(groups)}
-    for name in RATES:
+    for name in COLUMNS:
         if all(group.get(name, {}).get("share") is not None for group in groups):
             found[name] = mean_over_seeds([group[name]["share"] for group in groups])
     families = [family for family in FAMILIES if all(family in group["by"]["family"] for group in groups)]
@@ -130,22 +140,20 @@ def mean_over_seeds(shares: Sequence[float]) -> dict[str, Any]:
     mean = float(np.mean(shares))
     low = high = None
     if len(shares) > 1:
-        reach = float(stdtrit(len(shares) - 1, (1 + LEVEL) / 2)) * float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
+        error = float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
+        reach = float(stdtrit(len(shares) - 1, (1 + LEVEL) / 2)) * error
         low, high = max(0.0, mean - reach), min(1.0, mean + reach)
     return {"mean": mean, "low": low, "high": high, "shares": list(shares)}
 
 
 def markdown(summary: dict[str, Any]) -> str:
     """Write the headline table: one row per arm, split and seed."""
-    lines = [
-        "| arm | split | seed | outputs | primary | executed | valid | no FINAL | smuggled | known literals | perturbed |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ["arm", "split", "seed", "outputs", *COLUMNS.values()]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm, splits in summary["arms"].items():
         for split, result in splits.items():
             for seed, group in result["seeds"].items():
-                order = ("primary", "executed", "valid", "no_final", "smuggled", "provenance", "perturbed")
-                cells = [_cell(group.get(name)) for name in order]
+                cells = [_cell(group.get(name)) for name in COLUMNS]
                 lines.append(f"| {arm} | {split} | {seed} | {group['outputs']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

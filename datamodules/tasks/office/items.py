@@ -24,7 +24,7 @@ FAMILIES: tuple[Family, ...] = ("string", "unit", "table", "date")
 KEYS = ("alpha", "beta", "gamma", "delta")
 YEAR = 2026
 FACTORS: dict[tuple[str, str], int] = {("m", "cm"): 100, ("cm", "mm"): 10, ("kg", "g"): 1000, ("min", "s"): 60}
-SMALLER = {large: small for large, small in FACTORS}
+SMALLER = dict(FACTORS.keys())
 """The unit that each unit converts to."""
 
 CONSTANTS: dict[Family, frozenset[str]] = {

@@ -1,6 +1,6 @@
-"""The ten functions a Python program may call. They are given to the sandbox as source and run nowhere else."""
+"""The nine functions a Python program may call. They are given to the sandbox as source and run nowhere else."""
 
-SOURCE = '''
+SOURCE = """
 from datetime import date, timedelta
 
 
@@ -58,7 +58,7 @@ def lookup(table, key):
 
 def date_add(day, days=0, weeks=0):
     return (date.fromisoformat(_text(day)) + timedelta(days=_number(days) + 7 * _number(weeks))).isoformat()
-'''
+"""
 
 FUNCTIONS: dict[str, str] = {
     "strip_hyphens(text)": "the text without its hyphens",

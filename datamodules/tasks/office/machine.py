@@ -184,7 +184,7 @@ def _push_code(machine: Machine, operands: list[str]) -> None:
 
 def _take_prefix(machine: Machine, operands: list[str]) -> None:
     count = _integer(operands[0])
-    _keep(machine, lambda length: (1, count))
+    _keep(machine, lambda _: (1, count))
 
 
 def _take_suffix(machine: Machine, operands: list[str]) -> None:
@@ -194,7 +194,7 @@ def _take_suffix(machine: Machine, operands: list[str]) -> None:
 
 def _slice(machine: Machine, operands: list[str]) -> None:
     first, last = _integer(operands[0]), _integer(operands[1])
-    _keep(machine, lambda length: (first, last))
+    _keep(machine, lambda _: (first, last))
 
 
 def _keep(machine: Machine, bounds: Callable[[int], tuple[int, int]]) -> None:
@@ -259,8 +259,8 @@ INSTRUCTIONS: dict[str, Instruction] = {
     for instruction in (
         Instruction(1, lambda m, o: m.push(_integer(o[0])), "PUSH n", "push the number n"),
         Instruction(1, _push_code, "PUSH_CODE text", "push a text"),
-        Instruction(0, lambda m, o: m.push(m.text().replace("-", "")), "STRIP_HYPHENS", "remove the hyphens"),
-        Instruction(0, lambda m, o: m.push(m.text()[::-1]), "REVERSE", "reverse the text"),
+        Instruction(0, lambda m, _: m.push(m.text().replace("-", "")), "STRIP_HYPHENS", "remove the hyphens"),
+        Instruction(0, lambda m, _: m.push(m.text()[::-1]), "REVERSE", "reverse the text"),
         Instruction(1, _take_prefix, "TAKE_PREFIX n", "keep the first n characters"),
         Instruction(1, _take_suffix, "TAKE_SUFFIX n", "keep the last n characters"),
         Instruction(2, _slice, "SLICE a b", "keep characters a to b, counted from 1, both included"),

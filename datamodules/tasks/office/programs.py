@@ -1,6 +1,6 @@
 """Reference programs of an item, in both languages: what a model is trained to write.
 
-Stack programs have one instruction a line. Python programs are assignments that end in `result` and call the ten
+Stack programs have one instruction a line. Python programs are assignments that end in `result` and call the nine
 functions of `datamodules.tasks.office.library`.
 """
 

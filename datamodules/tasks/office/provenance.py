@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from datamodules.tasks.grammar.seeds import seeded
 from datamodules.tasks.office.arms import Language
@@ -63,7 +64,7 @@ def _python_literals(program: str) -> Iterator[Literal]:
         if found["number"]:
             yield Literal(found["number"], *found.span("number"))
         elif found["text"]:
-            marks = 3 if found["text"][:3] in ('"""', "'''") and len(found["text"]) >= 6 else 1  # noqa: PLR2004
+            marks = 3 if found["text"][:3] in ('"""', "'''") and len(found["text"]) >= 6 else 1
             start, end = found.span("text")
             yield Literal(program[start + marks : end - marks], start + marks, end - marks)
 
@@ -170,12 +171,12 @@ def _slots(item: OfficeItem) -> Iterator[_Slot]:
         used = [facts.key, *(str(step.arguments[0]) for step in item.steps if step.name == "add_value")]
         table = dict(facts.table)
         for key in used:
-            yield _Slot(str(table[key]), lambda rng, key=key: _change_entry(item, key, rng))
+            yield _Slot(str(table[key]), partial(_change_entry, item, key))
     else:
-        yield _Slot(facts.code or facts.day or str(facts.number), lambda rng: _change_input(item, rng))
+        yield _Slot(facts.code or facts.day or str(facts.number), partial(_change_input, item))
     for place, step in enumerate(item.steps):
         if step.name in ("add", "scale", "add_days", "add_weeks"):
-            yield _Slot(str(step.arguments[0]), lambda rng, place=place: _change_argument(item, place, rng))
+            yield _Slot(str(step.arguments[0]), partial(_change_argument, item, place))
 
 
 def _change_input(item: OfficeItem, rng: random.Random) -> tuple[str, OfficeItem]:

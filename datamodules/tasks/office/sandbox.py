@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -101,7 +102,7 @@ class PythonSandbox:
         reply = self._ask(source)
         if "reason" in reply:
             raise ProgramError(Reason(reply["reason"]), reply["detail"])
-        return Value(reply["kind"], reply["text"])
+        return Value("number" if reply["kind"] == "number" else "text", reply["text"])
 
     def close(self) -> None:
         """End the sandbox process and everything it started."""
@@ -109,10 +110,8 @@ class PythonSandbox:
         if process is None:
             return
         # The process leads a group of its own, to which Monty's worker belongs.
-        try:
+        with suppress(ProcessLookupError):  # all of it may be gone already
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # all of it is gone already
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -143,7 +142,7 @@ class PythonSandbox:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603  (our own file, with arguments of our own)
             [sys.executable, "-I", "-X", "utf8", str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

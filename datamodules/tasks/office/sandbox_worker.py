@@ -139,8 +139,8 @@ def answer(pool: Monty, first: dict[str, Any], source: str) -> dict[str, str]:
     except MontySyntaxError as error:
         return {"reason": "syntax_error", "detail": error.display("msg")[:DETAIL]}
     except MontyRuntimeError as error:
-        refusal = classified(error, limits["output"])
-        return {"reason": refusal.reason, "detail": refusal.detail}
+        found = classified(error, limits["output"])
+        return {"reason": found.reason, "detail": found.detail}
     except MontyCrashedError as error:
         return {"reason": "time_limit" if error.timed_out else "crashed", "detail": str(error)[:DETAIL]}
     except MemoryError:

@@ -1,6 +1,6 @@
-"""Wordings of an office question. The words of an operation do not depend on its neighbours, so that wording and
-procedure vary independently of each other.
+"""Wordings of an office question.
 
+The words of an operation do not depend on its neighbours, so that wording and procedure vary independently.
 Numbers, codes, keys and dates always stand in the text as a program has to write them.
 """
 
