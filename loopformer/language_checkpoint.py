@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import yaml
 from peft import PeftModel
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -169,7 +170,7 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
             source, revision=revision, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
         return lm, load_tokenizer(source, revision)
-    except OSError as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"checkpoint: {source} does not load as a Hugging Face model: {reason}") from error
 

@@ -27,6 +27,8 @@ COLUMNS = {
     "malformed": "Malformed",
     "budget": "Budget",
 }
+SUCCESSES = ("last_letter", "exact_stop", "strict", "strict_path")
+"""The shares that are shown with intervals."""
 
 
 def summarize_generated(store: GeneratedStore) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def _by_steps(tally: Tally, present: list[int]) -> dict[str, Any]:
     }
 
 
-def generated_rows_of(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def table_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the plain table: all queries, trained and other counts, each range; shares in percent."""
     header = ["N", "queries", *(f"{name.lower()} %" for name in COLUMNS.values())]
     cells = [("all", {"n": summary["queries"], **summary})]
@@ -92,14 +94,14 @@ def generated_rows_of(summary: dict[str, Any]) -> tuple[list[str], list[list[str
 
 def generated_markdown(summary: dict[str, Any]) -> str:
     """The plain table of a summary as Markdown."""
-    header, rows = generated_rows_of(summary)
+    header, rows = table_rows(summary)
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def generated_table(summary: dict[str, Any], title: str | None = None) -> Table:
     """The plain table of a summary for the terminal."""
-    header, rows = generated_rows_of(summary)
+    header, rows = table_rows(summary)
     table = Table(title=title)
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index else "left")
@@ -110,4 +112,5 @@ def generated_table(summary: dict[str, Any], title: str | None = None) -> Table:
 
 def _share(cell: dict[str, Any], name: str) -> str:
     low, high = cell["intervals"][name]
-    return f"{100 * cell[name]:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+    interval = f" [{100 * low:.2f}, {100 * high:.2f}]" if name in SUCCESSES else ""
+    return f"{100 * cell[name]:.2f}{interval}"
