@@ -61,7 +61,8 @@ class OfficeDataModule(ResumableDataModule):
         listing: list the instructions or functions in the prompt.
         items: training items, drawn once.
         batch_size: examples of a training batch on one rank.
-        wordings: wordings of the training items, taken in turn.
+        wordings: wordings of the training items, taken in turn; default "standard" alone, since the template shift is
+            one only for a model that was not trained on its wordings.
         validation_per_family: validation items of each family.
         validation_batch_size: examples of a validation batch on one rank.
         generated: validation examples that are also validated by generation.

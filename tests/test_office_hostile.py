@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import sys
@@ -78,6 +79,7 @@ def test_there_are_enough_cases() -> None:
 def test_hostile_program(name: str, sandbox: PythonSandbox, listener: socket.socket, canary: Path, capfd) -> None:
     program, reasons, fills = CASES[name]
     program = filled(program, fills, canary, listener.getsockname()[1])
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     sandbox.run("result = 1")  # so that the process stands, and what is compared below does not hold its start
     before = host_state(canary.parent)
     start = time.monotonic()
@@ -89,6 +91,7 @@ def test_hostile_program(name: str, sandbox: PythonSandbox, listener: socket.soc
     assert seconds < LIMITS.wall_seconds + 1
     sandbox.run("result = 1")
     assert host_state(canary.parent) == before
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 64 * 1024
     with pytest.raises(BlockingIOError):
         listener.accept()
     assert capfd.readouterr() == ("", "")

@@ -27,6 +27,7 @@ from loopformer.evaluation.outcomes import atomic_path
 from loopformer.generation import end_token_ids, generate_greedy
 from loopformer.language_checkpoint import LanguageCheckpoint
 
+OUTPUTS = "outputs.jsonl"
 TRAINED = "trained"
 BLANK_LINE = "\n\n"
 """Where a response ends if the model was not trained for the arm and has no chat template: tasks are apart by it."""
@@ -101,6 +102,8 @@ def evaluate_office(
         ValueError: the arm is "trained", and the model's folder does not tell which that is.
         FileExistsError: there are results already and `overwrite` is False.
     """
+    if not overwrite and (output / OUTPUTS).exists():  # before the model writes for nothing
+        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
     asked = find_prompt(checkpoint, options)
     arm = ARMS[asked.arm]
     items = [item for name in options.split_names for item in _chosen(name, options.per_family)]
@@ -108,7 +111,7 @@ def evaluate_office(
     begin(len(items) * arm.turns)
     with PythonSandbox() as sandbox:
         outputs = ask(checkpoint, arm, asked.listing, items, seed, options, sandbox, advance)
-        with atomic_path(output / "outputs.jsonl", overwrite) as temporary:
+        with atomic_path(output / OUTPUTS, overwrite) as temporary:
             temporary.write_text("".join(json.dumps(asdict(one)) + "\n" for one in outputs), encoding="utf-8")
         scored = score_outputs(outputs, sandbox)
     more = {

@@ -9,6 +9,7 @@ One JSON object a line:
 
 `item` names an item of a fixed split, `output` is what the model wrote and may be anything, `second` what it wrote in
 its second call (arm executed_answer alone), `new_tokens` may be left out.
+Files of several arms, models or seeds may be put behind each other: `cat runs/*/outputs.jsonl > outputs.jsonl`.
 An output's shape is never an error; a file that is not made of such lines, or lacks items, is.
 
 Writes summary.json, scores.jsonl (one line per output) and table.md.
