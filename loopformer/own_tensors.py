@@ -47,6 +47,8 @@ class OwnTensorsModule(L.LightningModule):
         Raises:
             ValueError: naming the missing and the unexpected tensors.
         """
+        if "state_dict" not in checkpoint:  # the sharding strategy has loaded it already
+            return
         expected = {f"network.{name}" for name in self.network.own_tensor_names()}
         found = set(checkpoint["state_dict"])
         if expected != found:

@@ -13,14 +13,22 @@ import yaml
 from test_checkpoint import NETWORK
 from test_looped import QWEN_05B, trainable
 
-from loopformer import checkpoint
+from loopformer import checkpoint, language_checkpoint
+from loopformer.backbone import ScratchBackbone
 from loopformer.cli import LoopformerCLI
+from loopformer.language_model import LanguageModel
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml"))
 EXPERIMENTS = [path for path in CONFIGS if path.count("/") == 1]
 OVERLAYS = [path for path in CONFIGS if path.count("/") > 1]
 BASE, TINY = "configs/arch4_executor.yaml", "configs/backbone/tiny.yaml"
+PRETRAINED = "configs/backbone/tiny_pretrained.yaml"
+FOUNDATIONS = {
+    PRETRAINED: ["configs/arch3b.yaml"],
+    "configs/recipe/trace_curriculum.yaml": ["configs/sft_trace.yaml", TINY],
+}
+"""What an overlay stands on where that is not Architecture 4 on the tiny backbone."""
 
 
 def chain(path: str) -> list[str]:
@@ -28,6 +36,8 @@ def chain(path: str) -> list[str]:
     if path in EXPERIMENTS:
         stage = "executor" in yaml.safe_load((ROOT / path).read_text())["model"]["init_args"]
         return [path] if stage else [path, TINY]
+    if path in FOUNDATIONS:
+        return [*FOUNDATIONS[path], path]
     return [BASE, TINY] if path == TINY else [BASE, TINY, path]
 
 
@@ -38,31 +48,43 @@ def executor(tmp_path: Path) -> Path:
     return tmp_path / "executor"
 
 
-def arguments(path: str, executor: Path, output: Path) -> list[str]:
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """What base_lm.yaml exports, untrained."""
+    config = NETWORK["init_args"]["backbone"]["init_args"]["config"]
+    language_checkpoint.save(tmp_path / "base", LanguageModel(ScratchBackbone(config)), {})
+    return tmp_path / "base"
+
+
+def arguments(path: str, executor: Path, base: Path, output: Path) -> list[str]:
     files = chain(path)
     given = [word for file in files for word in ("--config", str(ROOT / file))]
     if "controller" in path or "timer" in path:
         given += ["--model.init_args.executor", str(executor)]
+    if path == PRETRAINED:
+        given += ["--model.init_args.network.init_args.backbone.init_args.model", str(base)]
     return [*given, "--output", str(output)]
 
 
 @pytest.mark.parametrize("path", CONFIGS)
-def test_config_builds(path: str, executor: Path, tmp_path: Path) -> None:
-    cli = LoopformerCLI(arguments(path, executor, tmp_path / "run"))
-    assert cli.model.network.labels[0] == " A"
+def test_config_builds(path: str, executor: Path, base: Path, tmp_path: Path) -> None:
+    cli = LoopformerCLI(arguments(path, executor, base, tmp_path / "run"))
+    network = cli.model.network
+    labels = cli.datamodule.labels.texts if isinstance(network, LanguageModel) else network.labels
+    assert labels[0] == " A"
     assert len(cli.datamodule.train_dataloader()) > 0
     assert not (tmp_path / "run" / "config.yaml").exists(), "building a run writes no run"
 
 
 @pytest.mark.parametrize("path", CONFIGS)
-def test_printed_config_parses_back_to_itself(path: str, executor: Path, tmp_path: Path) -> None:
+def test_printed_config_parses_back_to_itself(path: str, executor: Path, base: Path, tmp_path: Path) -> None:
     def printed(given: list[str]) -> str:
         text = io.StringIO()
         with redirect_stdout(text), pytest.raises(SystemExit):
             LoopformerCLI([*given, "--print_config"])
         return text.getvalue()
 
-    first = printed(arguments(path, executor, tmp_path / "run"))
+    first = printed(arguments(path, executor, base, tmp_path / "run"))
     again = tmp_path / "printed.yaml"
     again.write_text(first)
     assert printed(["--config", str(again)]) == first
@@ -90,7 +112,7 @@ def test_real_architecture_4_has_the_published_size() -> None:
 
 def test_overlays_state_only_differences() -> None:
     """A field that an overlay repeats with the value below it would rot silently."""
-    base = yaml.safe_load((ROOT / BASE).read_text())
+    bases = {path: yaml.safe_load((ROOT / FOUNDATIONS.get(path, [BASE])[0]).read_text()) for path in OVERLAYS}
 
     def repeated(over: Any, under: Any, where: str) -> list[str]:
         if isinstance(over, dict) and isinstance(under, dict):
@@ -100,4 +122,4 @@ def test_overlays_state_only_differences() -> None:
         return [where] if over == under and not where.endswith("class_path") else []
 
     for path in OVERLAYS:
-        assert repeated(yaml.safe_load((ROOT / path).read_text()), base, "") == [], path
+        assert repeated(yaml.safe_load((ROOT / path).read_text()), bases[path], "") == [], path

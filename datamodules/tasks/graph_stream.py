@@ -1,7 +1,7 @@
 """Unlimited training graphs, drawn on the fly: the three cyclic kinds, vectorised, for a curriculum of stages.
 
-A batch is a pure function of (seed, step, stage, number of processes), so a stream resumes from its step alone. The draws are NumPy's:
-these graphs are of the same distribution as the published mixture, not the same graphs.
+A batch is a pure function of (seed, step, stage, number of processes), so a stream resumes from its step alone. The
+draws are NumPy's: these graphs are of the same distribution as the published mixture, not the same graphs.
 
 Shape legend: B graphs, n listed rules, V node names.
 """
