@@ -337,11 +337,7 @@ def test_direct_answers_and_plain_worked_examples(exported: tuple[Path, Language
     model.config["provenance"] = {}
     with pytest.raises(ValueError, match=r"does not tell how it was trained; choose --traces.style"):
         evaluate_traces(model, TraceOptions(counts="2", graphs=1), lambda _: None, lambda _: None)
-    for options, message in (
-        ({"style": "x"}, "style"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"max_new_tokens": 0}, "max"),
-    ):
+    for options, message in (({"style": "x"}, "style"), ({"batch_size": 0}, "batch_size"), ({"max_new_tokens": 0}, "max")):
         with pytest.raises(ValueError, match=message):
             TraceOptions(**options)  # type: ignore[arg-type]
 

@@ -25,6 +25,7 @@ from loopformer.evaluation.office_outputs import read_outputs, score_outputs
 from loopformer.evaluation.office_summary import summarize
 from loopformer.evaluation.program_benchmark import ProgramOptions
 from loopformer.language_checkpoint import LanguageCheckpoint
+from loopformer.language_model import LanguageModel
 from loopformer.tokenizer import tiny_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +89,7 @@ def test_ranks_share_the_examples() -> None:
     whole = OfficeDataModule(tiny_tokenizer(), listing=False, items=16, batch_size=4)
     for position in range(4):
         parts = [data.train_batches(rank, 2).batch(1, position).instance.tolist() for rank in range(2)]
-        assert sorted(sum(parts, [])) == sorted(whole.train_batches(0, 1).batch(1, position).instance.tolist())
+        assert sorted(parts[0] + parts[1]) == sorted(whole.train_batches(0, 1).batch(1, position).instance.tolist())
 
 
 def test_nothing_of_an_evaluation_prompt_is_trained_or_validated() -> None:
@@ -198,21 +199,50 @@ def test_a_model_that_knows_the_programs_passes(name: str, tmp_path: Path) -> No
     assert RESULT.strip() not in outputs[0].output
 
 
+SMALL = {
+    "data.init_args.items": 16,
+    "data.init_args.batch_size": 4,
+    "data.init_args.generated": 2,
+    "data.init_args.validation_per_family": 1,
+    "trainer.val_check_interval": 4,
+    "wandb.mode": "disabled",
+}
+
+
+def small(**more: object) -> list[str]:
+    return [f"--{name}={value}" for name, value in {**SMALL, **more}.items()]
+
+
+@pytest.mark.slow
+def test_lora_on_a_pretrained_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The experiment as it is, on a base small enough: an adapter is trained, exported, loaded again and asked."""
+    monkeypatch.chdir(ROOT)
+    torch.manual_seed(0)
+    base = LanguageModel(ScratchBackbone({**CONFIG, "num_hidden_layers": 3}))
+    language_checkpoint.save(tmp_path / "base", base, {})
+    files = [word for name in (FILES[0], "backbone/tiny_pretrained.yaml") for word in ("--config", f"configs/{name}")]
+    model = f"--model.init_args.network.init_args.backbone.init_args.model={tmp_path / 'base'}"
+    options = small(**{"data.init_args.listing": "false", "data.init_args.arm": "python"})
+    cli = LoopformerCLI([*files, model, *options, "--output", str(tmp_path / "run")])
+    trained = [name for name, parameter in cli.model.network.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora" in name for name in trained)
+    cli.fit()
+    assert (tmp_path / "run" / "model" / "adapter" / "adapter_model.safetensors").is_file()
+    loaded = language_checkpoint.load(tmp_path / "run" / "model")
+    asked = OfficeOptions(splits="shift", per_family=1, max_new_tokens=8)
+    summary = evaluate_office(loaded, asked, tmp_path / "r", ignore, ignore)
+    assert summary["arms"]["python"]["shift"]["seeds"]["0"]["outputs"] == 4
+
+
 @pytest.mark.slow
 def test_train_and_evaluate_from_the_command_line(tmp_path: Path) -> None:
-    small = ["--data.init_args.items", "16", "--data.init_args.batch_size", "4", "--data.init_args.generated", "2"]
-    small += [
-        "--data.init_args.validation_per_family",
-        "1",
-        "--trainer.val_check_interval",
-        "4",
-        "--trainer.max_time=null",
-    ]
-    cli = LoopformerCLI([*CONFIGS, *small, "--output", str(tmp_path / "run"), "--wandb.mode", "disabled"])
+    options = small(**{"trainer.max_time": "null"})
+    cli = LoopformerCLI([*CONFIGS, *options, "--output", str(tmp_path / "run")])
     cli.fit()
     model = tmp_path / "run" / "model"
     assert language_checkpoint.load(model).provenance["text_style"] == "office/stack/unlisted"
-    assert "evaluate.py" in (model / "README.md").read_text()
+    assert "--benchmark program" in (model / "README.md").read_text()
     command = [sys.executable, "evaluate.py", "--checkpoint", str(model), "--benchmark", "program"]
     command += ["--program.part", "office", "--program.office.per_family", "1", "--program.office.max_new_tokens", "8"]
     done = subprocess.run(
