@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hostile_programs import CASES
 
+from datamodules.tasks.office import sandbox as sandbox_module
 from datamodules.tasks.office.errors import ProgramError, Reason, Value
 from datamodules.tasks.office.sandbox import PythonSandbox, SandboxLimits
 
@@ -137,6 +138,41 @@ def test_dead_interpreter_is_replaced() -> None:
     """Monty's own process dies under a limit of the operating system; the next program finds a new one."""
     with PythonSandbox(SandboxLimits(memory=8 * 2**30, process_memory=400 * 2**20)) as sandbox:
         assert outcome(sandbox, "x = 'x' * 10**9")[0] in (Reason.CRASHED, Reason.MEMORY_LIMIT)
+        assert sandbox.run("result = 2") == Value("number", "2")
+
+
+def test_a_result_that_explodes_is_stopped_by_the_process_around_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first wall taken down: a worker that takes over any result, of a program whose result is 100 GB."""
+    source = sandbox_module.WORKER.read_text()
+    question = "    kind = state.output\n"
+    assert source.count(question) == 1
+    worker = tmp_path / "worker.py"
+    worker.write_text(source.replace(question, '    kind = "text"\n'))
+    monkeypatch.setattr(sandbox_module, "WORKER", worker)
+    limits = SandboxLimits(process_memory=400 * 2**20)
+    program = 'a = "x" * 10**6\nresult = [a] * 10**5'
+    with PythonSandbox(limits) as sandbox:
+        sandbox.run("result = 1")
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.monotonic()
+        assert outcome(sandbox, program)[0] in (Reason.MEMORY_LIMIT, Reason.CRASHED, Reason.TIME_LIMIT)
+        assert time.monotonic() - start < limits.wall_seconds + 1
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 64 * 1024
+        assert sandbox.run("result = 2").text == "2"
+
+
+def test_an_interrupted_call_leaves_no_answer_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: PythonSandbox, seconds: float) -> bytes:
+        raise KeyboardInterrupt
+
+    with PythonSandbox() as sandbox:
+        sandbox.run("result = 1")
+        with monkeypatch.context() as patch:
+            patch.setattr(PythonSandbox, "_read", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                sandbox.run("result = 1")
         assert sandbox.run("result = 2") == Value("number", "2")
 
 

@@ -128,14 +128,16 @@ class PythonSandbox:
         try:
             process.stdin.write(json.dumps({"source": source}).encode() + b"\n")
             process.stdin.flush()
-            line = self._read(self.limits.wall_seconds)
+            reply: dict[str, str] = json.loads(self._read(self.limits.wall_seconds))
         except TimeoutError:
             self.close()
             raise ProgramError(Reason.TIME_LIMIT, f"no answer in {self.limits.wall_seconds} s") from None
-        except (OSError, EOFError):
+        except (OSError, EOFError, ValueError):
             self.close()
             raise ProgramError(Reason.CRASHED, "the sandbox process ended") from None
-        reply: dict[str, str] = json.loads(line)
+        except BaseException:  # interrupted: its answer must not be taken for that of the next program
+            self.close()
+            raise
         return reply
 
     def _started(self) -> subprocess.Popen[bytes]:
