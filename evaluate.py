@@ -6,7 +6,7 @@
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
-be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md.
+be made again), OUT/table.md and, for looped models, OUT/report.html (curves and tables, opens without network).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from jsonargparse import auto_cli
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers.utils.logging import disable_progress_bar
 
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint as checkpoints
@@ -123,6 +124,7 @@ def _evaluate_text(
     overwrite: bool,
 ) -> None:
     """Evaluate an ordinary language model; the numbers follow from what it wrote, kept word for word."""
+    disable_progress_bar()  # the library's own, for files of weights
     model = language_checkpoint.load(checkpoint, device)
     console = Console()
     with _progress(console) as (advance, begin), _autocast(device, dtype):

@@ -21,6 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+from transformers.utils.logging import disable_progress_bar
 
 from callbacks.export import ExportModel, command_line
 from callbacks.generation import GenerationMetrics
@@ -210,6 +211,7 @@ def _set_up_messages() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("callbacks").setLevel(logging.INFO)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices found, advertisements
+    disable_progress_bar()  # the library's own, one for each file of weights
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # the frozen backbone is in eval mode on purpose
         r"Experiment logs directory .* exists and is not empty",  # it holds this run's other files

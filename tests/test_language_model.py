@@ -1,4 +1,4 @@
-"""Ordinary language models: loss by hand, padding, greedy generation, exports that other libraries load, the commands."""
+"""Ordinary language models: loss by hand, padding, greedy generation, exports that other libraries load, commands."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_looped_model_starts_from_an_exported_base(exported: tuple[Path, Langu
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
     assert {name.split(".")[4] for name in network.own_tensor_names()} == {"1"}, "adapters of R's layer alone"
     assert backbone.reference == {"model": str(folder), "revision": None}
-    with pytest.raises(ValueError, match=r"backbone.model: ./nowhere is not a folder"):
+    with pytest.raises(ValueError, match=r"backbone.model: \./nowhere is not a folder"):
         PretrainedBackbone("./nowhere")
 
 
@@ -226,7 +226,7 @@ def test_lora_on_a_base_exports_a_peft_adapter(exported: tuple[Path, LanguageMod
 
 def test_wrong_folders_are_told(exported: tuple[Path, LanguageModel], tmp_path: Path) -> None:
     folder, _ = exported
-    with pytest.raises(CheckpointError, match="holds a language model, not a looped transformer.*--benchmark traces"):
+    with pytest.raises(CheckpointError, match=r"holds a language model, not a looped transformer.*--benchmark traces"):
         checkpoint.load(folder)
     looped = {
         "class_path": "LoopedTransformer",
@@ -237,7 +237,7 @@ def test_wrong_folders_are_told(exported: tuple[Path, LanguageModel], tmp_path: 
         },
     }
     checkpoint.save(tmp_path / "looped", checkpoint.build_network(looped), looped)
-    with pytest.raises(CheckpointError, match="holds a looped transformer, not a language model.*--benchmark graph"):
+    with pytest.raises(CheckpointError, match=r"holds a looped transformer, not a language model.*--benchmark graph"):
         language_checkpoint.load(tmp_path / "looped")
     with pytest.raises(ValueError, match="checkpoint: /nowhere is not a folder"):
         language_checkpoint.load("/nowhere")
@@ -279,7 +279,7 @@ def test_training_lowers_the_loss_and_validates_by_generation() -> None:
     assert losses[1] < 0.6 * losses[0], losses
     logged = trainer.callback_metrics
     for name in ("val/loss", "val/answered", "val/generated", "val/loss/beyond", "val/trace/strict/beyond"):
-        assert 0 <= float(logged[name]), name
+        assert float(logged[name]) >= 0, name
     ways = ("exact_stop", "early", "late", "malformed", "budget")
     assert sum(float(logged[f"val/trace/{way}"]) for way in ways) == pytest.approx(1)
     assert module.provenance == {"text_style": "trace"}
@@ -327,7 +327,7 @@ def test_evaluation_of_a_folder_equals_that_of_the_model(exported: tuple[Path, L
     assert (tmp_path / "out" / "table.md").read_text().startswith("| N | queries | last letter % |")
 
 
-def test_direct_answers_and_plain_worked_examples(exported: tuple[Path, LanguageModel]) -> None:
+def test_styles_and_options_of_the_benchmark(exported: tuple[Path, LanguageModel]) -> None:
     model = language_checkpoint.load(exported[0])
     options = TraceOptions(style="direct", counts="2", graphs=1)
     store, _ = evaluate_traces(model, options, lambda _: None, lambda _: None)
@@ -337,9 +337,40 @@ def test_direct_answers_and_plain_worked_examples(exported: tuple[Path, Language
     model.config["provenance"] = {}
     with pytest.raises(ValueError, match=r"does not tell how it was trained; choose --traces.style"):
         evaluate_traces(model, TraceOptions(counts="2", graphs=1), lambda _: None, lambda _: None)
-    for options, message in (({"style": "x"}, "style"), ({"batch_size": 0}, "batch_size"), ({"max_new_tokens": 0}, "max")):
+    for options, message in (
+        ({"style": "x"}, "style"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"max_new_tokens": 0}, "max"),
+    ):
         with pytest.raises(ValueError, match=message):
             TraceOptions(**options)  # type: ignore[arg-type]
+
+
+def test_without_a_chat_template_a_response_ends_with_its_line(exported: tuple[Path, LanguageModel]) -> None:
+    """Worked examples in plain text teach lines, not end tokens; a fine-tuned or chat model gets no such help."""
+    model = language_checkpoint.load(exported[0])
+    a, newline = model.tokenizer.encode("A\n")
+    head = model.lm.lm_head.weight
+
+    def constant(token: int) -> None:
+        """Make the model write one token for ever, whatever it reads."""
+        with torch.no_grad():
+            model.lm.model.norm.weight.zero_()
+            head.zero_()
+        model.lm.lm_head.bias = torch.nn.Parameter(F.one_hot(torch.tensor(token), head.shape[0]).float())
+
+    def ask(style: str) -> tuple[list[str], list[int]]:
+        options = TraceOptions(style=style, counts="1", graphs=1, max_new_tokens=4)
+        store, _ = evaluate_traces(model, options, lambda _: None, lambda _: None)
+        return store.texts(), store.ended.tolist()
+
+    constant(newline)
+    assert ask("steps") == ([""] * 9, [1] * 9)
+    assert ask("trace") == (["\n\n\n\n"] * 9, [0] * 9)
+    model.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    assert ask("steps") == (["\n\n\n\n"] * 9, [0] * 9)
+    constant(a)
+    assert ask("direct") == (["AAAA"] * 9, [0] * 9)
 
 
 @pytest.mark.slow
