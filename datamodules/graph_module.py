@@ -74,6 +74,11 @@ class GraphSourcesDataModule(ResumableDataModule):
         return self.train_source.counts()
 
     @property
+    def count_shares(self) -> dict[int, float]:
+        """Share of the training examples at each requested count (of the current stage, where there are stages)."""
+        return self.train_source.shares()
+
+    @property
     def cohorts(self) -> dict[str, list[int]]:
         """Validation counts by cohort: trained, held out (below the largest trained count) and beyond it."""
         trained = self.trained_counts

@@ -63,12 +63,15 @@ class GraphTextBatcher:
         *,
         instance: IntArray | None = None,
         facts: dict[str, IntArray] | None = None,
+        loops: int | None = None,
     ) -> TextBatch:
         """Build a batch; see `GraphBatcher.batch` for the arguments.
 
         Raises:
-            ValueError: a count below 1.
+            ValueError: a count below 1, or a number of loops.
         """
+        if loops is not None:
+            raise ValueError("train.loops: a written path has as many steps as are requested; leave it out")
         steps = np.array(np.broadcast_to(graphs.depth if counts is None else counts, len(graphs)), dtype=np.int64)
         if steps.size and steps.min() < 1:
             raise ValueError(f"counts: got {steps.min()}; ask for 1 step or more")
