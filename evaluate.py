@@ -3,6 +3,7 @@
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
 be made again), OUT/table.md and, for looped models, OUT/report.html (curves and tables, opens without network).
@@ -33,11 +34,13 @@ from loopformer.evaluation.figures import Run
 from loopformer.evaluation.generated_benchmark import TraceOptions, evaluate_traces
 from loopformer.evaluation.generated_summary import generated_markdown, generated_table, summarize_generated
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
+from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
 from loopformer.evaluation.summary import summarize, write_summary
 
 BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": evaluate_traces}  # of ordinary language models
+PROGRAM = "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
@@ -47,6 +50,7 @@ def evaluate(
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
     traces: TraceOptions = TraceOptions(),  # noqa: B008
+    program: ProgramOptions = ProgramOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
@@ -55,17 +59,18 @@ def evaluate(
     """Evaluate a saved model.
 
     Args:
-        checkpoint: folder that train.py exported; for benchmark "traces" also any Hugging Face folder or Hub id.
+        checkpoint: folder that train.py exported; for language models also any Hugging Face folder or Hub id.
         output: folder for the results.
-        benchmark: "graph" for looped transformers, "traces" for ordinary language models.
+        benchmark: "graph" for looped transformers, "traces" for ordinary language models, "program" for programs.
         graph: options of the graph benchmark.
         traces: options of the benchmark of generated traces.
+        program: part of the program benchmark, and its options.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
         name: how the model is called in tables and plots; by default its folder's name.
         overwrite: replace results that the output folder holds already.
     """
-    known = (*BENCHMARKS, *TEXT_BENCHMARKS)
+    known = (*BENCHMARKS, *TEXT_BENCHMARKS, PROGRAM)
     if benchmark not in known:
         raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
@@ -74,6 +79,9 @@ def evaluate(
         raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    if benchmark == PROGRAM:
+        evaluate_program(program, Place(str(checkpoint), output, device, PRECISIONS[precision], overwrite))
+        return
     if benchmark in TEXT_BENCHMARKS:
         _evaluate_text(checkpoint, output, benchmark, traces, device, PRECISIONS[precision], name, overwrite)
         return
