@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import logging
 import os
-import tempfile
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from callbacks.metrics import ExecutionMetrics
 from callbacks.random_state import RandomState
 from loopformer import parts  # noqa: F401  (short class names)
 from loopformer.executor import ExecutorModule
+from loopformer.files import write_text
 
 CONFIG = "config.yaml"
 
@@ -131,7 +131,7 @@ class LoopformerCLI(LightningCLI):
         folder.mkdir(parents=True, exist_ok=True)
         id_file = folder / "wandb_id"
         run_id = id_file.read_text().strip() if id_file.exists() else os.urandom(4).hex()
-        _write_atomically(id_file, run_id)
+        write_text(id_file, run_id, overwrite=True)
         loggers.append(
             WandbLogger(
                 name=f"{folder.parent.name}/{folder.name}",
@@ -198,7 +198,7 @@ class LoopformerCLI(LightningCLI):
             if changed:
                 warnings.warn(f"--resume: {', '.join(changed)} differ from {path}, which stays as it is", stacklevel=2)
             return
-        _write_atomically(path, yaml.safe_dump(config, sort_keys=False))
+        write_text(path, yaml.safe_dump(config, sort_keys=False))
 
 
 def _set_up_messages() -> None:
@@ -224,10 +224,3 @@ def _last_checkpoint(folder: Path) -> Path:
 
 def _tokenizer(model: Any) -> Any:
     return model.network.backbone.tokenizer
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(path)

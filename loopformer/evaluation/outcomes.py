@@ -20,9 +20,7 @@ all its queries; for any other R = Q.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from loopformer.files import atomic_path
 from loopformer.metrics.functional import IGNORE, MISSING, QueryOutcome, query_outcome
 
 FORMAT = 1
@@ -163,25 +162,6 @@ class OutcomeStore:
             return cls(metadata=metadata, facts=facts, **tensors)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-
-
-@contextmanager
-def atomic_path(path: Path | str, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path` that takes its place when the block ends without an error.
-
-    Raises:
-        FileExistsError: if the file exists and `overwrite` is false.
-    """
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists: choose another path or pass overwrite=True.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:

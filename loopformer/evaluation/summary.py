@@ -21,7 +21,8 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from loopformer.evaluation.bootstrap import Floats, percentile_interval, ratio_draws, resampling_counts, wilson
-from loopformer.evaluation.outcomes import OutcomeStore, atomic_path
+from loopformer.evaluation.outcomes import OutcomeStore
+from loopformer.files import write_text
 from loopformer.metrics import PANELS, CountMetric, execution_metrics
 from loopformer.metrics.functional import (
     RATES,
@@ -147,8 +148,7 @@ def write_summary(path: Path | str, summary: dict[str, Any], overwrite: bool = F
     Raises:
         FileExistsError: if the file exists and `overwrite` is false.
     """
-    with atomic_path(path, overwrite) as temporary:
-        temporary.write_text(json.dumps(summary, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(summary, allow_nan=False) + "\n", overwrite)
 
 
 def _count(store: OutcomeStore, metrics: MetricCollection, panels: Sequence[int]) -> Tally:
