@@ -13,9 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopformer.evaluation.outcomes import OutcomeStore
-
-COLOURS = ("#3b82f6", "#f97316", "#10b981", "#d946ef", "#eab308", "#ef4444")
-"""Mid tones, readable on white and on near-black; they repeat after six runs."""
+from loopformer.evaluation.page import COLOURS, blank_figure
 
 SHARES = {
     "forced_final": ("forced final", "dot"),
@@ -50,7 +48,7 @@ def survival_figure(runs: Sequence[Run]) -> go.Figure:
 
     The panel of the largest count is drawn with its bootstrap band; the others wait in the legend.
     """
-    figure = _figure("Loop t", "Share of queries with F > t")
+    figure = blank_figure("Loop t", "Share of queries with F > t")
     for colour, run in _coloured(runs):
         panels = run.summary["survival"]
         largest = max(panels, key=int, default=None)
@@ -80,7 +78,7 @@ def hazard_figure(runs: Sequence[Run]) -> go.Figure:
     Single loops are noisy where errors are rare: they are dots, and the line is the hazard over a window of loops,
     errors and risk sets summed.
     """
-    figure = _figure("Loop t", "First-error hazard")
+    figure = blank_figure("Loop t", "First-error hazard")
     for colour, run in _coloured(runs):
         pooled = run.summary["hazard"]["pooled"]
         loops = list(range(1, len(pooled["hazard"]) + 1))
@@ -114,7 +112,7 @@ def hazard_figure(runs: Sequence[Run]) -> go.Figure:
 
 def success_figure(runs: Sequence[Run]) -> go.Figure:
     """Final letter, complete trajectory, end-to-end and strict success at each requested count."""
-    figure = _figure("Requested count N", "Share of queries")
+    figure = blank_figure("Requested count N", "Share of queries")
     for colour, run in _coloured(runs):
         by_steps = run.summary["by_steps"]
         for offset, (name, (text, dash)) in enumerate(SHARES.items()):
@@ -130,7 +128,7 @@ def success_figure(runs: Sequence[Run]) -> go.Figure:
 
 def stop_error_figure(runs: Sequence[Run]) -> go.Figure:
     """Stop loop minus requested count: median with the band from p10 to p90, over the queries that stopped."""
-    figure = _figure("Requested count N", "Stop loop minus N (loops)")
+    figure = blank_figure("Requested count N", "Stop loop minus N (loops)")
     for colour, run in _coloured(runs):
         by_steps = run.summary["by_steps"]
         error = by_steps["stop_error"]
@@ -141,7 +139,7 @@ def stop_error_figure(runs: Sequence[Run]) -> go.Figure:
 
 def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
     """Share of early, late and missing stops at each requested count."""
-    figure = _figure("Requested count N", "Share of queries")
+    figure = blank_figure("Requested count N", "Share of queries")
     for colour, run in _coloured(runs):
         for offset, (name, (text, dash)) in enumerate(STOPS.items()):
             shade = COLOURS[offset] if len(runs) == 1 else colour
@@ -152,23 +150,6 @@ def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
 
 def _coloured(runs: Sequence[Run]) -> list[tuple[str, Run]]:
     return [(COLOURS[index % len(COLOURS)], run) for index, run in enumerate(runs)]
-
-
-def _figure(x: str, y: str) -> go.Figure:
-    return go.Figure(
-        layout={
-            "template": "none",
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "system-ui, sans-serif", "size": 13},
-            "xaxis": {"title": {"text": x}, "zeroline": False},
-            "yaxis": {"title": {"text": y}, "zeroline": False, "automargin": True},
-            "hovermode": "x unified",
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-            "margin": {"l": 64, "r": 16, "t": 48, "b": 48},
-            "height": 400,
-        }
-    )
 
 
 def _line(

@@ -67,6 +67,8 @@ td.heat { background: color-mix(in srgb, var(--heat) calc(var(--v) * .55%), tran
   border: 2px solid var(--page); border-radius: .4rem; min-width: 4.5rem; }
 .swatch { border-radius: .2rem; display: inline-block; height: .7rem; margin-right: .5rem; width: .7rem; }
 code { font-size: .85em; }
+details { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+summary { cursor: pointer; font-weight: 600; }
 footer { color: var(--quiet); font-size: .85rem; margin-top: 3rem; }
 @media (max-width: 40rem) { body { padding: 1.25rem .9rem 3rem; } th, td { padding: .35rem .6rem; } }
 @media print { nav { display: none; } section { break-inside: avoid; } }
