@@ -23,7 +23,8 @@ from loopformer.evaluation.bootstrap import paired_difference
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.report import report_html
-from loopformer.evaluation.summary import RANGES, span_label, summarize, within
+from loopformer.evaluation.stop_rules import stop_rules
+from loopformer.evaluation.summary import summarize
 from loopformer.evaluation.tables import COLUMNS, difference_table, overall_table, tidy_csv
 from loopformer.evaluation.tally import Tally, count_store
 from loopformer.files import write_text
@@ -48,13 +49,16 @@ def load_runs(arguments: Sequence[str]) -> list[Run]:
         raise ValueError(f"runs: a comparison needs at least two, got {len(arguments)}")
     named = [part.partition("=") if "=" in part else ("", "", part) for part in arguments]
     paths = [Path(path) for *_, path in named]
-    names = [given or found for (given, *_), found in zip(named, _names(paths), strict=True)]
+    names = [given or found for (given, *_), found in zip(named, run_names(paths), strict=True)]
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
         raise ValueError(f"runs: two are called {twice[0]!r}; name them, as in --runs first=DIR second=DIR")
     stores = [OutcomeStore.load(path if path.is_file() else path / STORE) for path in paths]
     check_comparable(names, stores)
-    return [Run(name, store, summarize(store)) for name, store in zip(names, stores, strict=True)]
+    return [
+        Run(name, store, {**summarize(store), "stop_rules": stop_rules(store)})
+        for name, store in zip(names, stores, strict=True)
+    ]
 
 
 def check_comparable(names: Sequence[str], stores: Sequence[OutcomeStore]) -> None:
@@ -103,7 +107,8 @@ def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
         raise ValueError(f"reference: no run is called {reference!r}; use one of {', '.join(names)}")
     tallies = {run.name: count_store(run.store, []) for run in runs}
     base = tallies[reference]
-    groups = {"all": base.present, **{span_label(s): [n for n in base.present if within(n, s)] for s in RANGES}}
+    ranges = next(run for run in runs if run.name == reference).summary["by_range"]
+    groups = {"all": base.present, **{label: _within(base.present, label) for label in ranges}}
     return {
         "format": FORMAT,
         "runs": names,
@@ -151,7 +156,14 @@ def _differences(tally: Tally, base: Tally, steps: Sequence[int]) -> dict[str, A
     }
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
+def _within(counts: Sequence[int], label: str) -> list[int]:
+    """The counts of a range that the summary calls "7-12", "7" or "257+"."""
+    low, _, high = label.removesuffix("+").partition("-")
+    largest = float("inf") if label.endswith("+") else int(high or low)
+    return [n for n in counts if int(low) <= n <= largest]
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
     """The last parts of each path that tell it from the others."""
     parts = [(path.parent if path.suffix else path).resolve().parts for path in paths]
     for length in range(1, max(len(p) for p in parts) + 1):

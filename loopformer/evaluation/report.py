@@ -21,6 +21,7 @@ from loopformer.evaluation.bar_figures import (
     first_error_figure,
     stop_distribution_figure,
 )
+from loopformer.evaluation.details import detail_tables
 from loopformer.evaluation.figures import (
     Run,
     hazard_figure,
@@ -34,7 +35,6 @@ from loopformer.evaluation.tables import (
     BREAKDOWNS,
     COLUMNS,
     breakdown_table,
-    detail_tables,
     difference_table,
     heat_table,
     overall_table,
@@ -70,6 +70,13 @@ FIGURES: dict[str, tuple[Callable[[Sequence[Run]], go.Figure], str]] = {
 }
 
 
+STOP_RULES = (
+    "What each rule would have returned from the same loops. Forced: stops at N. Learned: the model's own. Oracle: at N, "
+    "or else where the right letter first comes by. Repeat: at the first letter that comes twice in a row. Converged: "
+    "when the answer state moves by less than 5% of its norm."
+)
+
+
 def write_report(path: Path | str, runs: Sequence[Run], overwrite: bool = False) -> None:
     """Write the page of one or several runs, atomically.
 
@@ -101,15 +108,8 @@ def _sections(runs: Sequence[Run], comparison: dict[str, Any] | None) -> list[Se
         made.append(_differences(comparison))
     for title, (draw, text) in FIGURES.items():
         made.append(Section(title, text, figure_html(draw(runs))))
-    made.append(
-        Section(
-            "Stop rules side by side",
-            "What each rule would have returned from the same loops. Forced: stops at N. Learned: the model's own. Oracle: "
-            "at N, or else where the right letter first comes by. Repeat: at the first letter that comes twice in a row. "
-            "Converged: when the answer state moves by less than 5% of its norm.",
-            stop_rule_table(runs).html(),
-        )
-    )
+    if any("stop_rules" in run.summary for run in runs):
+        made.append(Section("Stop rules side by side", STOP_RULES, stop_rule_table(runs).html()))
     if any(run.summary.get(kind) is not None for run in runs for kind in KINDS):
         text = "What the first wrong letter is, in this order of precedence."
         made.append(Section("First errors", text, figure_html(first_error_figure(runs))))

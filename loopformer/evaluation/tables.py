@@ -73,7 +73,7 @@ class Table:
     def html(self) -> str:
         """An element that scrolls on its own where the page is narrow."""
         head = "".join(
-            f'<th scope="col"{" class=text" if i < self.texts else ""}>{escape(name)}</th>'
+            f'<th scope="col" class="{"text" if i < self.texts else "number"}">{escape(name)}</th>'
             for i, name in enumerate(self.header)
         )
         rows = "".join(f"<tr>{''.join(self._cell(i, c) for i, c in enumerate(row))}</tr>" for row in self.rows)
@@ -91,7 +91,8 @@ class Table:
         marks = [cell.style, "text" if column < self.texts else "", "" if cell.heat is None else "heat"]
         classes = " ".join(mark for mark in marks if mark)
         style = f' style="--v:{100 * cell.heat:.0f}"' if cell.heat is not None else ""
-        return f"<td{f' class="{classes}"' if classes else ''}{style}>{text}</td>"
+        class_ = f' class="{classes}"' if classes else ""
+        return f"<td{class_}{style}>{text}</td>"
 
     def markdown(self) -> str:
         """A pipe table."""
@@ -210,7 +211,7 @@ def stop_rule_table(runs: Sequence[Run]) -> Table:
     """Every stop rule on every run's traces."""
     rows = []
     for number, run in enumerate(runs):
-        for rule, values in run.summary["stop_rules"].items():
+        for rule, values in run.summary.get("stop_rules", {}).items():
             error = values["stop_error"]
             spread = "–" if error["median"] is None else f"{error['median']:+.0f}"
             note = "" if error["median"] is None else f"[{error['p10']:+.0f}, {error['p90']:+.0f}]"
