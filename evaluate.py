@@ -233,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
         if command not in COMMANDS:
             raise ValueError(f"{command!r} is no command; use one of {', '.join(COMMANDS)}")
         parser = _parser(command)
-        options = vars(parser.instantiate_classes(parser.parse_args(rest)))
+        options = vars(parser.instantiate(parser.parse_args(rest)))
         options.pop("config", None)
         COMMANDS[command](**options)
 
