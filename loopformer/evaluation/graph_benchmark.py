@@ -133,6 +133,7 @@ def evaluate_graphs(
     sample = options.native_sample
     native = native_seconds(network, batcher, graphs, counts, cap, sample) * traces.stops.numel() if sample else None
 
+    estimates = None if traces.estimates is None else traces.estimates[:, : loops + 1]
     store = OutcomeStore(
         metadata=OutcomeMetadata(
             benchmark="graph",
@@ -152,6 +153,10 @@ def evaluate_graphs(
         stops=torch.where(traces.stops > loops, 0, traces.stops).flatten(),
         stratum=torch.from_numpy(stratum.astype(np.int16)),
         facts={name: torch.from_numpy(values.astype(np.int32)) for name, values in graphs.facts().items()},
+        initial=torch.from_numpy(graphs.start.astype(np.int16)),
+        successors=torch.from_numpy(graphs.successors().astype(np.int16)),
+        estimates=estimates,
+        estimate=None if estimates is None else torch.arange(len(counts), dtype=torch.int32).repeat(len(graphs)),
     )
     return store, Timing(shared, native, checks)
 

@@ -78,21 +78,32 @@ def trace_batch(
 
 
 @torch.inference_mode()
-def timer_stops(network: LoopedTransformer, batcher: GraphBatcher, counts: Sequence[int], cap: int) -> Tensor:
-    """Stop loops of a halting part that reads the digits alone: one number per count, whatever the graph.
+def countdown(
+    network: LoopedTransformer, batcher: GraphBatcher, counts: Sequence[int], cap: int
+) -> tuple[Tensor, Tensor | None]:
+    """Run a halting part that reads the digits alone: one run per count, whatever the graph.
 
     Returns:
-        [C] int32 first loop with stop probability at least 0.5, 0 where there is none by the cap.
+        [C] int32 first loop with stop probability at least 0.5, 0 where there is none by the cap; and [C, cap + 1]
+        float32 estimate of the remaining steps at loops 0..cap, if the part makes one.
     """
     assert network.halting is not None
     digits = batcher.count_digits(np.asarray(counts)).to(network.label_ids.device)
     embeddings = network.backbone.lm.model.embed_tokens(digits.clamp(min=0))
     memory = network.halting.start(HaltingInputs(None, digits, embeddings))
     stops = torch.zeros(len(counts), dtype=torch.int32, device=digits.device)
+    remaining = [network.halting.remaining(memory)]
     for loop in range(1, cap + 1):
         memory, logit = network.halting.step(memory, None)
         stops = torch.where((stops == 0) & (logit >= 0), loop, stops)
-    return stops.cpu()
+        remaining.append(network.halting.remaining(memory))
+    known = [r.float() for r in remaining if r is not None]
+    return stops.cpu(), torch.stack(known, 1).cpu() if known else None
+
+
+def timer_stops(network: LoopedTransformer, batcher: GraphBatcher, counts: Sequence[int], cap: int) -> Tensor:
+    """Stop loops [C] of `countdown`."""
+    return countdown(network, batcher, counts, cap)[0]
 
 
 @torch.inference_mode()
@@ -104,12 +115,20 @@ def controller_stops(network: LoopedTransformer, batch: Batch, answers: Tensor) 
 
 @dataclass
 class Traces:
-    """Traces and stops of a whole benchmark: letters [R, L], direct [R, L], stops [G, C], probed logits by graph."""
+    """Traces and stops of a whole benchmark.
+
+    Attributes:
+        letters: [R, L] letters through C; `direct` alike by the direct head, or None.
+        stops: [G, C] stop loops.
+        probes: [L, K] logits by probed graph.
+        estimates: [C, cap + 1] estimate of the remaining steps by count, of a halting part that reads the count alone.
+    """
 
     letters: Tensor
     direct: Tensor | None
     stops: Tensor
     probes: dict[int, Tensor]
+    estimates: Tensor | None = None
 
 
 def run_count_free(
@@ -139,7 +158,9 @@ def run_count_free(
     device = network.label_ids.device
     halting = network.halting
     watches = halting is not None and halting.reads_state
-    shared = timer_stops(network, batcher, counts, cap) if halting is not None and not watches else None
+    shared, estimates = None, None
+    if halting is not None and not watches:
+        shared, estimates = countdown(network, batcher, counts, cap)
     letters, directs, stops = [], [], []
     kept: dict[int, Tensor] = {}
     for begin in range(0, len(graphs), batch_size):
@@ -163,7 +184,7 @@ def run_count_free(
             stops.append(torch.zeros(len(part), len(counts), dtype=torch.int32))
         advance(len(part) * len(counts))
     direct = None if network.direct_head is None else torch.cat([d for d in directs if d is not None])
-    return Traces(torch.cat(letters), direct, torch.cat(stops), kept)
+    return Traces(torch.cat(letters), direct, torch.cat(stops), kept, estimates)
 
 
 def run_count_dependent(
