@@ -186,16 +186,20 @@ class GraphStream(TrainSource):
         sizes = sorted({stage.nodes for stage in self.stages})
         return [draw_graphs(np.random.default_rng(0), 4, nodes, self.letters) for nodes in sizes]
 
-    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:  # noqa: ARG002
-        """Return the stream of this rank."""
-        return _OpenStream(self, batchers, seed, rank)
+    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+        """Return this rank's share of the stream."""
+        return _OpenStream(self, batchers, seed, rank, world)
 
 
 class _OpenStream(BatchSource):
-    """The stream of one rank; it looks up the current stage at every batch."""
+    """One rank's share of the stream; it looks up the current stage at every batch.
 
-    def __init__(self, stream: GraphStream, batchers: Sequence[GraphBatcher], seed: int, rank: int) -> None:
-        self._stream, self._batchers, self._seed, self._rank = stream, batchers, seed, rank
+    All ranks draw the same batch of `world` times the size and take every world-th graph: they are at the same depth,
+    and together they do what one process does with that batch size.
+    """
+
+    def __init__(self, stream: GraphStream, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> None:
+        self._stream, self._batchers, self._seed, self._rank, self._world = stream, batchers, seed, rank, world
 
     def __len__(self) -> int:
         return self._stream.batches_per_epoch
@@ -203,7 +207,6 @@ class _OpenStream(BatchSource):
     def batch(self, epoch: int, position: int) -> Batch:
         stream = self._stream
         step = epoch * len(self) + position
-        graphs = draw_batch(
-            stream.stages[stream.stage], (self._seed, step, stream.stage, self._rank), letters=stream.letters
-        )
+        key = (self._seed, step, stream.stage, 0)
+        graphs = draw_batch(stream.stages[stream.stage], key, stream.letters, self._world)[self._rank :: self._world]
         return self._batchers[step % len(self._batchers)].batch(graphs, facts={"kind": graphs.kind})

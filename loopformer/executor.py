@@ -8,11 +8,14 @@ from typing import Any
 import lightning as L
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torchmetrics import MeanMetric
 
 from datamodules.batch import Batch
 from loopformer.looped import LoopedTransformer, Rollout
 from loopformer.losses import initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
+from loopformer.sharding import shard
 
 
 @dataclass
@@ -56,16 +59,32 @@ class ExecutorModule(L.LightningModule):
         if losses.initial and network.direct_head is None:
             raise ValueError("losses.initial: needs network.direct_head, which reads loop 0")
 
+    def configure_model(self) -> None:
+        """Shard the network where the strategy asks for it (`fully_sharded`)."""
+        shard(self.network, self.device_mesh)
+
+    @property
+    def term_names(self) -> list[str]:
+        """The loss terms that this model has, by the names of `LossWeights`."""
+        network, weights = self.network, self.loss_weights
+        present = {
+            "letter": True,
+            "direct": network.direct_head is not None,
+            "initial": network.direct_head is not None and weights.initial > 0,
+            "stop": network.halting is not None and weights.stop > 0,
+        }
+        return [name for name, there in present.items() if there]
+
     def loss_terms(self, rollout: Rollout, batch: Batch) -> dict[str, Tensor]:
-        """Return the unweighted terms that this model has, by the names of `LossWeights`."""
-        terms = {"letter": letter_loss(rollout.letter_logits, batch.labels)}
-        if rollout.direct_logits is not None:
-            terms["direct"] = letter_loss(rollout.direct_logits, batch.labels)
-        if rollout.initial_logits is not None and self.loss_weights.initial:
-            terms["initial"] = initial_loss(rollout.initial_logits, batch.initial)
-        if rollout.stop_logits is not None and self.loss_weights.stop:
-            terms["stop"] = stop_loss(rollout.stop_logits, batch.steps)
-        return terms
+        """Return the unweighted terms of a rollout, by the names of `LossWeights`."""
+        terms = {"letter": lambda: letter_loss(rollout.letter_logits, batch.labels)}
+        if (direct := rollout.direct_logits) is not None:
+            terms["direct"] = lambda: letter_loss(direct, batch.labels)
+        if (initial := rollout.initial_logits) is not None:
+            terms["initial"] = lambda: initial_loss(initial, batch.initial)
+        if (stop := rollout.stop_logits) is not None:
+            terms["stop"] = lambda: stop_loss(stop, batch.steps)
+        return {name: terms[name]() for name in self.term_names}
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
         """Weighted sum of loss terms."""
@@ -77,10 +96,32 @@ class ExecutorModule(L.LightningModule):
         rollout = self.network.rollout(batch, batch.labels.shape[1])
         terms = self.loss_terms(rollout, batch)
         loss = self.total(terms)
-        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch))
+        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
         for name, term in terms.items():
-            self.log(f"train/{name}_loss", term.detach(), batch_size=len(batch))
-        return {"loss": loss, "rollout": rollout.detach()}
+            self.log(f"train/{name}_loss", term.detach(), batch_size=len(batch), sync_dist=True)
+        return {"loss": loss + self._zero_gradients(), "rollout": rollout.detach()}
+
+    def _zero_gradients(self) -> Tensor:
+        """Return a zero that gives every part beside the backbone a gradient, if only one of zeros.
+
+        A batch of depth 1 never enters the bridge. Without a gradient DDP would wait for it for ever (or search for
+        unused parameters at every step), and AdamW would skip it in some updates, depending on how batches fall.
+        """
+        parts = [self.network.bridge, self.network.direct_head, self.network.halting]
+        trained = [p for part in parts if part is not None for p in part.parameters() if p.requires_grad]
+        return sum((p.flatten()[0] * 0.0 for p in trained), torch.zeros((), device=self.device))
+
+    def on_validation_epoch_start(self) -> None:
+        """Make a sum for every loss of every cohort.
+
+        On every process: all of them take part in the exchange, those too that get no instance of a cohort.
+        """
+        suffixes = {cohort: "" if cohort == "trained" else f"/{cohort}" for cohort in self._cohorts()}
+        self._validation_losses = {
+            (name, cohort): (f"val/{name}_loss{suffix}", MeanMetric().to(self.device))
+            for name in self.term_names
+            for cohort, suffix in suffixes.items()
+        }
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One rollout; losses are means over all instances of a cohort, whatever the batch sizes.
@@ -89,15 +130,22 @@ class ExecutorModule(L.LightningModule):
         """
         del batch_idx
         rollout = self.network.rollout(batch, batch.labels.shape[1])
-        cohorts: dict[str, list[int]] = self.trainer.datamodule.cohorts  # type: ignore[attr-defined]
-        for cohort, counts in cohorts.items():
+        for cohort, counts in self._cohorts().items():
             rows = torch.isin(batch.steps, torch.tensor(counts, device=batch.steps.device))
             if n := int(rows.sum()):
-                suffix = "" if cohort == "trained" else f"/{cohort}"
-                terms = self.loss_terms(rollout.select(rows), batch.select(rows))
-                losses = {f"val/{name}_loss{suffix}": term for name, term in terms.items()}
-                self.log_dict(losses, batch_size=n, sync_dist=True)
+                for name, term in self.loss_terms(rollout.select(rows), batch.select(rows)).items():
+                    self._validation_losses[name, cohort][1].update(term, n)
         return {"rollout": rollout}
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the losses over the instances of all processes."""
+        for log_name, metric in self._validation_losses.values():
+            value = metric.compute()
+            if not torch.isnan(value):  # no instance of the cohort was validated (limit_val_batches)
+                self.log(log_name, value, rank_zero_only=False)
+
+    def _cohorts(self) -> dict[str, list[int]]:
+        return self.trainer.datamodule.cohorts  # type: ignore[attr-defined,no-any-return]
 
     def configure_optimizers(self) -> Any:
         """AdamW over the trainable parameters, spared groups undecayed."""
@@ -119,7 +167,7 @@ class ExecutorModule(L.LightningModule):
         apart_ids = {id(p) for p in apart}
         rest = [p for p in self.network.parameters() if p.requires_grad and id(p) not in apart_ids]
         norm = torch.nn.utils.clip_grad_norm_(rest, self.optimizer_config.clip)
-        self.log("train/grad_norm", norm)
+        self.log("train/grad_norm", norm.full_tensor() if isinstance(norm, DTensor) else norm)
         if apart:
             torch.nn.utils.clip_grad_norm_(apart, self.optimizer_config.controller_clip)
 
@@ -136,6 +184,8 @@ class ExecutorModule(L.LightningModule):
         Raises:
             ValueError: naming the missing and the unexpected tensors.
         """
+        if "state_dict" not in checkpoint:  # the sharding strategy has loaded it already
+            return
         expected = {f"network.{name}" for name in self.network.own_tensor_names()}
         found = set(checkpoint["state_dict"])
         if expected != found:

@@ -1,7 +1,7 @@
 """Unlimited training graphs, drawn on the fly: the three cyclic kinds, vectorised, for a curriculum of stages.
 
-A batch is a pure function of (seed, step, stage, rank), so a stream resumes from its step alone. The draws are NumPy's:
-these graphs are of the same distribution as the published mixture, not the same graphs.
+A batch is a pure function of (seed, step, stage, number of processes), so a stream resumes from its step alone. The
+draws are NumPy's: these graphs are of the same distribution as the published mixture, not the same graphs.
 
 Shape legend: B graphs, n listed rules, V node names.
 """
@@ -90,16 +90,17 @@ def draw_graphs(rng: np.random.Generator, size: int, nodes: int, letters: int = 
     )
 
 
-def draw_batch(stage: Stage, key: tuple[int, ...], letters: int = 1) -> Graphs:
+def draw_batch(stage: Stage, key: tuple[int, ...], letters: int = 1, world: int = 1) -> Graphs:
     """Draw one depth-grouped batch of a stage.
 
     Args:
         stage: sizes and depths.
-        key: non-negative integers that decide everything: (seed, step, stage number, rank).
+        key: non-negative integers that decide everything: (seed, step, stage number, 0).
         letters: letters of a node name.
+        world: how many times the stage's batch size is drawn, for that many processes to share out.
     """
     rng = np.random.default_rng(key)
-    graphs = draw_graphs(rng, stage.batch_size, stage.nodes, letters)
+    graphs = draw_graphs(rng, stage.batch_size * world, stage.nodes, letters)
     graphs.depth[:] = rng.choice(stage.depths)
     return graphs
 
