@@ -210,7 +210,7 @@ def _model_name(checkpoint: Path) -> str:
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"run": evaluate, "compare": compare, "mechanism": mechanism}
-LISTS = {"run": {"checkpoint": Path}, "compare": {"runs": str}, "mechanism": {}}
+LISTS: dict[str, dict[str, type]] = {"run": {"checkpoint": Path}, "compare": {"runs": str}, "mechanism": {}}
 """Options of each command that take one value or several, and the type of each."""
 
 

@@ -15,7 +15,9 @@ from loopformer.metrics.functional import query_outcome, stop_loop
 from loopformer.wandb_logger import RunLogger
 
 CURVES = ("survival", "hazard", "loop_accuracy")
-COLUMNS = ["instance", "N", "prompt", "reference", "letters", "direct", "first error", "stop"]
+COLUMNS: list[str | int] = [
+    "instance", "N", "prompt", "reference", "letters", "direct", "first error", "stop",
+]  # fmt: skip
 
 
 class ValidationTables(L.Callback):
@@ -80,14 +82,16 @@ class ValidationTables(L.Callback):
         for name in CURVES:
             curve = self.metrics.curves.get(name)
             if curve is not None:
-                points = [[t, v] for t, v in enumerate(curve.reshape(-1).tolist(), 1) if v == v]  # noqa: PLR0124 (nan)
+                points = [[t, v] for t, v in enumerate(curve.reshape(-1).tolist(), 1) if v == v]
                 table = wandb.Table(columns=["loop", name], data=points)
                 charts[f"curves/{name}"] = wandb.plot.line(table, "loop", name, title=name.replace("_", " "))
         if self._stops:
             data = [[str(error), self._stops[error]] for error in sorted(self._stops)]
             table = wandb.Table(columns=["stop minus N", "queries"], data=data)
             charts["curves/stop_error"] = wandb.plot.bar(table, "stop minus N", "queries", title="stop loop minus N")
-        charts["val/instances"] = wandb.Table(columns=COLUMNS, data=sorted(self._rows, key=lambda row: (row[1], row[0])))
+        charts["val/instances"] = wandb.Table(
+            columns=COLUMNS, data=sorted(self._rows, key=lambda row: (row[1], row[0]))
+        )
         # The step under which Lightning logs this validation's scalars: that of the last optimiser step, from 0.
         logger.log_metrics(charts, max(trainer.global_step - 1, 0))
 

@@ -139,14 +139,14 @@ class LoopformerCLI(LightningCLI):
         """Name the experiment after its YAML files."""
         return Experiment.of(self.plain_config(), [str(path) for path in self.config.get("config") or []])
 
-    def _csv_logger(self, folder: Path) -> tuple[CSVLogger, list[tuple[int, dict[str, float]]]]:
+    def _csv_logger(self, folder: Path) -> tuple[CSVLogger, list[tuple[int, dict[str, Any]]]]:
         """Log to metrics.csv; a resumed run carries on below the rows that its checkpoint has seen, returned too."""
         path, rows = folder / "metrics.csv", []
         if self.config.resume and path.is_file():
             reached = torch.load(_last_checkpoint(folder), map_location="cpu", weights_only=True)["global_step"]
             with path.open(newline="") as file:
                 table = [(int(row.pop("step")), row) for row in csv.DictReader(file)]
-            rows = [(step, {k: float(v) for k, v in row.items() if v}) for step, row in table if step < reached]
+            rows = [(step, _numbers(row)) for step, row in table if step < reached]
         logger = CSVLogger(folder, name="", version="", flush_logs_every_n_steps=50)
         for step, row in rows:  # the logger starts its file anew
             logger.log_metrics(row, step)
@@ -208,6 +208,10 @@ def _set_up_messages() -> None:
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own affair
     ):
         warnings.filterwarnings("ignore", message=message)
+
+
+def _numbers(row: dict[str, str]) -> dict[str, Any]:
+    return {name: float(value) for name, value in row.items() if value}
 
 
 def _checkpoint_folder(output: str) -> str:

@@ -10,6 +10,7 @@ grouped by experiment (architecture, overlays and task), so that the lines of se
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -52,9 +53,7 @@ def workspace(entity: str, project: str, name: str) -> Any:
         ValueError: the package wandb-workspaces is missing.
     """
     try:
-        import wandb_workspaces.reports.v2 as wr  # noqa: PLC0415 (optional)
-        import wandb_workspaces.workspaces as ws  # noqa: PLC0415 (optional)
-        from wandb_workspaces import expr  # noqa: PLC0415 (optional)
+        ws, wr, expr = (import_module(f"wandb_workspaces.{name}") for name in ("workspaces", "reports.v2", "expr"))
     except ImportError as error:
         raise ValueError(
             'dashboard: needs the package wandb-workspaces; pip install "loopformer[dashboard]"'
@@ -118,7 +117,7 @@ def create(project: str = "loopformer", entity: str = "", name: str = "Architect
     """
     made = workspace(entity, project, name)
     if dry_run:
-        print(json.dumps(made._to_model().model_dump(mode="json", by_alias=True, exclude_none=True), indent=2))  # noqa: SLF001, T201 (the library has no public export)
+        print(json.dumps(made._to_model().model_dump(mode="json", by_alias=True, exclude_none=True), indent=2))  # noqa: SLF001 (the library has no public export)
         return
     if not entity:
         raise ValueError("entity: name the user or team that owns the project, as in --entity my-team")
@@ -128,7 +127,7 @@ def create(project: str = "loopformer", entity: str = "", name: str = "Architect
         raise ValueError("dashboard: not logged in to W&B; run `wandb login`, or set WANDB_API_KEY")
     try:
         made.save()
-    except Exception as error:  # noqa: BLE001 (whatever the library raises, a user can act on its message alone)
+    except Exception as error:
         raise RuntimeError(f"dashboard: W&B refused the workspace of {entity}/{project}: {error}") from error
 
 

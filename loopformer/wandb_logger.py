@@ -69,7 +69,7 @@ class RunLogger(WandbLogger):
         super().__init__(save_dir=save_dir, settings=settings, **kwargs)
         self._wandb_init.pop("anonymous", None)  # W&B warns of the option, which Lightning always passes
         self.resumed = resumed
-        self.logged = read_back(save_dir / "wandb") if resumed and rank_zero_only.rank == 0 else Logged()
+        self.logged = read_back(save_dir / "wandb") if resumed and getattr(rank_zero_only, "rank", 0) == 0 else Logged()
         self._defined: set[str] = set()
 
     @rank_zero_only
@@ -117,9 +117,7 @@ def definition(name: str) -> dict[str, Any]:
 
 
 _BETTER = {
-    name: metric.higher_is_better
-    for name, metric in execution_metrics(1, 1).items()
-    if isinstance(metric, CountMetric)
+    name: metric.higher_is_better for name, metric in execution_metrics(1, 1).items() if isinstance(metric, CountMetric)
 }
 
 

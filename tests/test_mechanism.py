@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_rule_spans_cover_the_rules() -> None:
     ids = make.batch(graph, 12).views["full"].input_ids[0]
     spans = rule_spans(make.layout("full", 26, 12), len(ids))
     assert len(spans) == 26
-    assert all(a[1] == b[0] for a, b in zip(spans[:-1], spans[1:], strict=True))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
     for (begin, end), source, target in zip(spans, graph.sources[0], graph.targets[0], strict=True):
         inside = ids[begin:end].tolist()
         assert inside[0] == make.label_ids[source]

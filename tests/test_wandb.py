@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -68,7 +69,7 @@ def test_metrics_are_defined_with_summaries(run: Path) -> None:
     assert defined["val/loop_03/survival"]["options"]["hidden"]
     assert all(m["step_metric"] == GLOBAL_STEP for name, m in defined.items() if name.startswith("val/"))
     rows = history(path)
-    assert all(a["step"]["num"] < b["step"]["num"] for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a["step"]["num"] < b["step"]["num"] for a, b in itertools.pairwise(rows))
     steps = [row["item"][GLOBAL_STEP] for row in rows]
     assert steps == sorted(steps)
     logged = {name for row in rows for name in row["item"]}
@@ -185,7 +186,13 @@ def test_extremes_and_steps_are_kept() -> None:
 
 
 def test_experiments_are_named_after_their_files_or_parts() -> None:
-    network = {"init_args": {"recurrence": {"class_path": "a.FixedPrompt"}, "bridge": None, "halting": {"class_path": "GRUController"}}}  # noqa: E501
+    network = {
+        "init_args": {
+            "recurrence": {"class_path": "a.FixedPrompt"},
+            "bridge": None,
+            "halting": {"class_path": "GRUController"},
+        }
+    }
     config = {
         "model": {"class_path": "loopformer.executor.ExecutorModule", "init_args": {"network": network}},
         "data": {"class_path": "datamodules.graph.GraphPanelDataModule"},

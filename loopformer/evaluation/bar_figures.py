@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from loopformer.evaluation.figures import Run
+from loopformer.evaluation.figures import Run, stopping
 from loopformer.evaluation.page import COLOURS, blank_figure
 from loopformer.evaluation.stop_rules import stop_distribution
 
@@ -22,6 +22,9 @@ KINDS = {
 }
 """First-error kinds in the protocol's order (evaluation protocol: first-error kind)."""
 
+SHADES = ("#1d4ed8", "#3b82f6", "#93c5fd", "#94a3b8")
+"""Of the first-error kinds: no run's colours."""
+
 NEAR = 20
 """Stop errors beyond this many loops share one bar on each side."""
 
@@ -29,20 +32,21 @@ NEAR = 20
 def stop_distribution_figure(runs: Sequence[Run]) -> go.Figure:
     """Share of queries by stop loop minus N; missing stops have a bar of their own."""
     figure = blank_figure("Stop loop minus N", "Share of queries")
-    for number, run in enumerate(runs):
+    for colour, run in stopping(runs):
         queries = len(run.store.steps)
         shares = dict.fromkeys(range(-NEAR, NEAR + 1), 0)
         stopped = 0
         for error, count in stop_distribution(run.store):
             shares[max(-NEAR, min(NEAR, error))] += count
             stopped += count
-        names = [f"≤ −{NEAR}", *(f"{e:+d}".replace("-", "−") if e else "0" for e in range(1 - NEAR, NEAR)), f"≥ +{NEAR}"]
+        names = [f"≤ {-NEAR}", *(f"{error:+d}" if error else "0" for error in range(1 - NEAR, NEAR)), f"≥ +{NEAR}"]
         figure.add_trace(
             go.Bar(
                 x=[*names, "missing"],
                 y=[n / queries for n in (*shares.values(), queries - stopped)],
                 name=run.name,
-                marker={"color": COLOURS[number % len(COLOURS)]},
+                showlegend=True,
+                marker={"color": colour},
                 hovertemplate="%{y:.4%}",
             )
         )
@@ -63,7 +67,7 @@ def first_error_figure(runs: Sequence[Run]) -> go.Figure:
                 customdata=[_errors(run) for run in reversed(runs)],
                 name=text,
                 orientation="h",
-                marker={"color": COLOURS[number]},
+                marker={"color": SHADES[number]},
                 hovertemplate="%{x:.2%} of %{customdata:,}",
             )
         )
@@ -79,7 +83,8 @@ def difference_figure(comparison: dict[str, Any], names: dict[str, str]) -> go.F
         names: metrics to show and what they are called.
     """
     runs = [name for name in comparison["runs"] if name != comparison["reference"]]
-    figure = blank_figure(f"Difference to {comparison['reference']} (percentage points)", "", 180 + 40 * len(names))
+    shown = {m for run in runs for m in names if comparison["differences"][run]["all"][m]["difference"] is not None}
+    figure = blank_figure(f"Difference to {comparison['reference']} (percentage points)", "", 150 + 45 * len(shown))
     for run in runs:
         number = comparison["runs"].index(run)
         cells = comparison["differences"][run]["all"]
@@ -97,6 +102,7 @@ def difference_figure(comparison: dict[str, Any], names: dict[str, str]) -> go.F
                     "thickness": 1.5,
                 },
                 name=run,
+                showlegend=True,
                 mode="markers",
                 marker={"color": COLOURS[number % len(COLOURS)], "size": 9},
                 hovertemplate="%{x:+.2f}",

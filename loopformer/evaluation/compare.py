@@ -25,9 +25,10 @@ from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.report import report_html
 from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize
-from loopformer.evaluation.tables import COLUMNS, difference_table, overall_table, tidy_csv
+from loopformer.evaluation.tables import COLUMNS, STOPPING, difference_table, overall_table, tidy_csv
 from loopformer.evaluation.tally import Tally, count_store
 from loopformer.files import write_text
+from loopformer.metrics.functional import MISSING
 
 STORE = "outcomes.safetensors"
 METRICS = (*COLUMNS, "correct_prefix")
@@ -45,7 +46,7 @@ def load_runs(arguments: Sequence[str]) -> list[Run]:
         ValueError: fewer than two runs, a name twice, or a store that is not sound.
         FileNotFoundError: there is no outcome store.
     """
-    if len(arguments) < 2:  # noqa: PLR2004
+    if len(arguments) < 2:
         raise ValueError(f"runs: a comparison needs at least two, got {len(arguments)}")
     named = [part.partition("=") if "=" in part else ("", "", part) for part in arguments]
     paths = [Path(path) for *_, path in named]
@@ -72,9 +73,9 @@ def check_comparable(names: Sequence[str], stores: Sequence[OutcomeStore]) -> No
         graphs = [store.metadata.digests.get("graphs", "unknown") for store in (first, other)]
         if first.metadata.benchmark != other.metadata.benchmark or graphs[0] != graphs[1]:
             raise ValueError(
-                f"runs: {called} was evaluated on other graphs than {name} (benchmark {other.metadata.benchmark}, graphs "
-                f"{graphs[1][:12]}, against {first.metadata.benchmark}, {graphs[0][:12]}); evaluate both with the same "
-                "benchmark and options"
+                f"runs: {called} was evaluated on other graphs than {name} (benchmark {other.metadata.benchmark}, "
+                f"graphs {graphs[1][:12]}, against {first.metadata.benchmark}, {graphs[0][:12]}); evaluate both with "
+                "the same benchmark and options"
             )
         same = len(first.steps) == len(other.steps) and bool(
             (first.steps == other.steps).all() and (first.instance == other.instance).all()
@@ -82,8 +83,8 @@ def check_comparable(names: Sequence[str], stores: Sequence[OutcomeStore]) -> No
         if not same:
             counts = [f"{int(s.steps.min())} to {int(s.steps.max())}, {len(s.steps):,} queries" for s in (first, other)]
             raise ValueError(
-                f"runs: {called} was asked other counts ({counts[1]}) than {name} ({counts[0]}); evaluate both with the "
-                "same counts"
+                f"runs: {called} was asked other counts ({counts[1]}) than {name} ({counts[0]}); evaluate both with "
+                "the same counts"
             )
 
 
@@ -147,13 +148,19 @@ def _differences(tally: Tally, base: Tally, steps: Sequence[int]) -> dict[str, A
     chosen = torch.isin(torch.tensor(base.present), torch.tensor(list(steps)))
     sums = [each.sums[:, chosen].sum(dim=1).numpy() for each in (tally, base)]
     columns = [[each.pairs[name] for name in METRICS] for each in (tally, base)]
-    sides = [(rows[:, [a for a, _ in pair]], rows[:, [b for _, b in pair]]) for rows, pair in zip(sums, columns, strict=True)]
+    sides = [
+        (rows[:, [above for above, _ in pairs]], rows[:, [below for _, below in pairs]])
+        for rows, pairs in zip(sums, columns, strict=True)
+    ]
     estimate, (low, high) = paired_difference(base.draws, sides[0], sides[1])
     values = np.round(np.stack([estimate, low, high], axis=1), 8)
-    return {
-        name: dict(zip(("difference", "low", "high"), [float(v) if np.isfinite(v) else None for v in row], strict=True))
-        for name, row in zip(METRICS, values, strict=True)
-    }
+    stopping = all(bool((each.stops != MISSING).any()) for each in (tally, base))
+    found = {}
+    for name, row in zip(METRICS, values, strict=True):
+        known = stopping or name not in STOPPING  # a run without a stop rule does not stop wrongly
+        ends = [float(value) if known and np.isfinite(value) else None for value in row]
+        found[name] = dict(zip(("difference", "low", "high"), ends, strict=True))
+    return found
 
 
 def _within(counts: Sequence[int], label: str) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from loopformer.evaluation.figures import Run
-from loopformer.evaluation.tables import Cell, Table
+from loopformer.evaluation.tables import UNDEFINED, Cell, Table
 
 
 class Detail(NamedTuple):
@@ -24,8 +24,8 @@ class Detail(NamedTuple):
 DETAILS = (
     Detail(
         "After an error",
-        "Whether a run finds back to the reference, and for how long it is wrong. A stretch that touches N is censored: "
-        "nobody saw its end.",
+        "Whether a run finds back to the reference, and for how long it is wrong. A stretch that touches N is "
+        "censored: nobody saw its end.",
         {
             "wrong_loop_fraction": ("Wrong loops", True),
             "recovery": ("Recovery: right after wrong", True),
@@ -67,6 +67,11 @@ DETAILS = (
     ),
 )
 
+SENSITIVITY = {
+    "gains": "Gains: wrong under the smaller count, right under the larger",
+    "losses": "Losses: right under the smaller count, wrong under the larger",
+}
+
 NEEDED = {"Two readouts": "direct_complete"}
 """A metric without which a table says nothing new."""
 
@@ -75,10 +80,13 @@ def detail_tables(runs: Sequence[Run]) -> list[tuple[str, str, Table]]:
     """Title, explanation and table of each section that some run has numbers for."""
     made = []
     for title, text, metrics in DETAILS:
-        known = {name: entry for name, entry in metrics.items() if any(run.summary.get(name) is not None for run in runs)}
+        known = {
+            name: entry for name, entry in metrics.items() if any(run.summary.get(name) is not None for run in runs)
+        }
         if known and NEEDED.get(title, next(iter(known))) in known:
             rows = [
-                [Cell(label), *(_cell(run, name, is_share) for run in runs)] for name, (label, is_share) in known.items()
+                [Cell(label), *(_cell(run, name, is_share) for run in runs)]
+                for name, (label, is_share) in known.items()
             ]
             made.append((title, text, Table("", ["", *(run.name for run in runs)], rows)))
     sensitivity = _sensitivity(runs)
@@ -88,9 +96,9 @@ def detail_tables(runs: Sequence[Run]) -> list[tuple[str, str, Table]]:
 def _cell(run: Run, name: str, is_share: bool) -> Cell:
     value = run.summary.get(name)
     if value is None:
-        return Cell("–")
+        return Cell(UNDEFINED)
     scale, unit = (100, "%") if is_share else (1, "")
-    digits = 2 if is_share or abs(value) >= 0.01 or value == 0 else None  # noqa: PLR2004 (below it, two digits say nothing)
+    digits = 2 if is_share or abs(value) >= 0.01 or value == 0 else None
     low, high = run.summary["intervals"].get(name, (None, None))
     n = run.summary.get("n_of", {}).get(name, run.summary["queries"])
     note = "" if low is None else f"[{_number(scale * low, digits)}, {_number(scale * high, digits)}], "
@@ -106,12 +114,12 @@ def _sensitivity(runs: Sequence[Run]) -> tuple[str, str, Table] | None:
     if not any(found):
         return None
     rows = []
-    for label, name in (("Gains: wrong under N, right under N′", "gains"), ("Losses: right under N, wrong under N′", "losses")):
+    for name, label in SENSITIVITY.items():
         cells = [
-            Cell("–") if not each or not each["pairs"] else
+            Cell(UNDEFINED) if not each or not each["pairs"] else
             Cell(f"{100 * each[name] / each['pairs']:.3f}%", f"{each[name]:,} of {each['pairs']:,} pairs")
             for each in found
         ]  # fmt: skip
         rows.append([Cell(label), *cells])
-    text = "The same graph at the same loop under two requested counts N < N′: does the request change the step?"
+    text = "The same graph at the same loop under two requested counts: does the request change the step?"
     return "Count sensitivity", text, Table("", ["", *(run.name for run in runs)], rows)

@@ -27,6 +27,7 @@ from datamodules.tasks.graph import KINDS, Graphs
 from datamodules.tasks.graph_splits import benchmark
 from datamodules.tasks.prompt import Layout, View
 from loopformer.evaluation.attention import recorded_attention
+from loopformer.evaluation.convergence import relative_change
 from loopformer.evaluation.mechanism_page import write_mechanism_page
 from loopformer.files import atomic_path, write_text
 from loopformer.looped import LoopedTransformer
@@ -144,7 +145,7 @@ def trace_mechanism(
         direct=None if direct is None else _top(direct(torch.cat(answers)), names),
         state_norm=_plain(states.norm(dim=-1)),
         cosine=_plain(cosine_similarity(states[1:], states[:-1], dim=-1)),
-        change=_plain((states[1:] - states[:-1]).norm(dim=-1) / states[1:].norm(dim=-1)),
+        change=_plain(relative_change(states)),
         stop_probability=stop,
         remaining=remaining,
         layers=[{"layer": i, "block": "R" if i in recurrent else "C"} for i in (*recurrent, *coda)],

@@ -35,8 +35,8 @@ def write_mechanism_page(path: Path | str, data: dict[str, Any], overwrite: bool
     sections = [
         Section(
             "The rule it reads",
-            "Attention of the answer position on the tokens of each rule, in the order of the prompt. Squares mark the rule whose source is the "
-            "reference state before the loop: the one to read.",
+            "Attention of the answer position on the tokens of each rule, in the order of the prompt. Squares mark the "
+            "rule whose source is the reference state before the loop: the one to read.",
             figure_html(attention_figure(data)),
         ),
         Section(
@@ -149,7 +149,9 @@ def letter_table(data: dict[str, Any]) -> str:
     for t, letter in enumerate(data["reference"]):
         cells = "".join(f'<td class="text">{_letters(readout[t], letter)}</td>' for readout in readouts.values())
         stop = "-" if data["stop_probability"] is None else f"{data['stop_probability'][t]:.3f}"
-        rows.append(f'<tr><th scope="row">{t + 1}</th><td class="text">{escape(letter)}</td>{cells}<td>{stop}</td></tr>')
+        rows.append(
+            f'<tr><th scope="row">{t + 1}</th><td class="text">{escape(letter)}</td>{cells}<td>{stop}</td></tr>'
+        )
     return _table(f"Start: {data['start']}.", head, "".join(rows))
 
 
@@ -183,7 +185,9 @@ def _choices(data: dict[str, Any], weights: Any) -> list[tuple[str, Any]]:
         choices.append((f"layer {layer['layer']} ({layer['block']}), mean", weights[:, i].mean(1)))
     heads = [(i, h) for i in range(weights.shape[1]) for h in range(weights.shape[2])]
     if len(heads) <= MOST_CHOICES:
-        choices += [(f"layer {layers[i]['layer']} ({layers[i]['block']}), head {h}", weights[:, i, h]) for i, h in heads]
+        choices += [
+            (f"layer {layers[i]['layer']} ({layers[i]['block']}), head {h}", weights[:, i, h]) for i, h in heads
+        ]
     return choices
 
 
@@ -200,6 +204,6 @@ def _letters(row: list[list[Any]], reference: str) -> str:
 
 def _table(caption: str, head: str, rows: str) -> str:
     return (
-        f'<div class="wide" tabindex="0"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f'<p class="caption">{escape(caption)}</p><div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )

@@ -1,6 +1,7 @@
 """One self-contained HTML page: style, plotly and figures in a single file that opens without network.
 
-    write_page("report.html", "Evaluation", "<p>What it is.</p>", [Section("Survival", "What it shows.", figure_html(f))])
+    sections = [Section("Survival", "How to read it.", figure_html(figure))]
+    write_page("report.html", "Evaluation", "<p>What it is.</p>", sections)
 
 Colours follow the reader's light or dark setting, figures included. Wide tables scroll on their own, their first
 column staying in sight.
@@ -44,21 +45,22 @@ h1 { font-size: 1.75rem; letter-spacing: -.01em; line-height: 1.2; margin: 0 0 .
 h2 { font-size: 1.25rem; letter-spacing: -.005em; margin: 0 0 .25rem; }
 h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; max-width: 46rem; }
-section > p, .about, caption { color: var(--quiet); }
+section > p, .about, .caption { color: var(--quiet); }
 .about strong { color: var(--text); }
 section { border-top: 1px solid var(--line); margin-top: 2.25rem; padding-top: 1.5rem; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin-top: 1.25rem; font-size: .9rem; }
 a { color: var(--heat); text-decoration: none; }
 a:hover { text-decoration: underline; }
-caption { text-align: left; padding-bottom: .35rem; }
+p.caption { font-size: .9rem; margin: 1rem 0 0; max-width: none; }
 .wide { overflow-x: auto; }
 table { border-collapse: separate; border-spacing: 0; font-size: .9rem; font-variant-numeric: tabular-nums;
   margin: .5rem 0 1rem; }
-th, td { border-bottom: 1px solid var(--line); padding: .4rem .85rem; text-align: right; vertical-align: top;
+th, td { border-bottom: 1px solid var(--line); padding: .4rem .7rem; text-align: right; vertical-align: top;
   white-space: nowrap; }
 th { font-weight: 600; }
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 th[scope=row], td.text, th.text { text-align: left; }
+th[scope=row] { min-width: 7rem; white-space: normal; }
 tr > :first-child { background: var(--page); left: 0; padding-left: .25rem; position: sticky; z-index: 1; }
 td small, th small { color: var(--quiet); display: block; font-size: .78rem; font-weight: 400; }
 td.best { font-weight: 650; }

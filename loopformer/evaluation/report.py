@@ -27,6 +27,7 @@ from loopformer.evaluation.figures import (
     hazard_figure,
     stop_error_figure,
     stop_share_figure,
+    stops,
     success_figure,
     survival_figure,
 )
@@ -40,15 +41,13 @@ from loopformer.evaluation.tables import (
     overall_table,
     range_difference_table,
     stop_rule_table,
-    stops,
 )
 from loopformer.files import write_text
 
 FIGURES: dict[str, tuple[Callable[[Sequence[Run]], go.Figure], str]] = {
     "Survival": (
         survival_figure,
-        "Share of queries without an error up to loop t, at one requested count. Band: 95% bootstrap interval. Click "
-        "names in the legend for more counts.",
+        "Share of queries without an error up to loop t, at the count in the menu. Band: 95% bootstrap interval.",
     ),
     "First-error hazard": (
         hazard_figure,
@@ -70,10 +69,13 @@ FIGURES: dict[str, tuple[Callable[[Sequence[Run]], go.Figure], str]] = {
 }
 
 
+STOP_FIGURES = ("Stop time", "Distribution of stops", "Wrong stops")
+"""Figures that need a run with a stop rule."""
+
 STOP_RULES = (
-    "What each rule would have returned from the same loops. Forced: stops at N. Learned: the model's own. Oracle: at N, "
-    "or else where the right letter first comes by. Repeat: at the first letter that comes twice in a row. Converged: "
-    "when the answer state moves by less than 5% of its norm."
+    "What each rule would have returned from the same loops. Forced: stops at N. Learned: the model's own. Oracle: at "
+    "N, or else where the right letter first comes by. Repeat: at the first letter that comes twice in a row. "
+    "Converged: when the answer state moves by less than 5% of its norm."
 )
 
 
@@ -107,7 +109,8 @@ def _sections(runs: Sequence[Run], comparison: dict[str, Any] | None) -> list[Se
     if comparison is not None:
         made.append(_differences(comparison))
     for title, (draw, text) in FIGURES.items():
-        made.append(Section(title, text, figure_html(draw(runs))))
+        if title not in STOP_FIGURES or any(stops(run) for run in runs):
+            made.append(Section(title, text, figure_html(draw(runs))))
     if any("stop_rules" in run.summary for run in runs):
         made.append(Section("Stop rules side by side", STOP_RULES, stop_rule_table(runs).html()))
     if any(run.summary.get(kind) is not None for run in runs for kind in KINDS):
@@ -123,8 +126,8 @@ def _differences(comparison: dict[str, Any]) -> Section:
     body += "".join(table.html() for table in range_difference_table(comparison))
     return Section(
         f"Differences to {comparison['reference']}",
-        "Paired: both runs answer the same graphs. 95% intervals by bootstrap over graphs, with the same draws for both; "
-        "coloured where the interval leaves out zero.",
+        "Paired: both runs answer the same graphs. 95% intervals by bootstrap over graphs, with the same draws for "
+        "both; coloured where the interval leaves out zero.",
         body,
     )
 
@@ -152,7 +155,7 @@ def _about(number: int, run: Run) -> str:
     summary, meta = run.summary, run.store.metadata
     digests = ", ".join(f"{escape(name)} <code>{escape(digest[:12])}</code>" for name, digest in meta.digests.items())
     return (
-        f"<p>{swatch(number)}<strong>{escape(run.name)}</strong>: {escape(meta.benchmark)}, {summary['queries']:,} queries "
-        f"on {summary['graphs']:,} graphs, {len(meta.labels)} labels, {meta.loops} loops, cap {meta.cap}"
+        f"<p>{swatch(number)}<strong>{escape(run.name)}</strong>: {escape(meta.benchmark)}, {summary['queries']:,} "
+        f"queries on {summary['graphs']:,} graphs, {len(meta.labels)} labels, {meta.loops} loops, cap {meta.cap}"
         f"{'. Digests: ' + digests if digests else ''}.</p>"
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 from rich.table import Table as RichTable
 
-from loopformer.evaluation.figures import Run
+from loopformer.evaluation.figures import Run, stops
 from loopformer.evaluation.page import swatch
 
 COLUMNS = {
@@ -21,6 +21,8 @@ COLUMNS = {
     "end_to_end": "End to end",
     "strict": "Strict",
 }
+UNDEFINED = "\u2013"  # a dash as wide as a digit
+
 STOPPING = ("exact_stop", "end_to_end", "strict")
 """Columns that say nothing of a run without a stop rule."""
 
@@ -77,10 +79,10 @@ class Table:
             for i, name in enumerate(self.header)
         )
         rows = "".join(f"<tr>{''.join(self._cell(i, c) for i, c in enumerate(row))}</tr>" for row in self.rows)
-        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        caption = f'<p class="caption">{escape(self.caption)}</p>' if self.caption else ""
         return (
-            f'<div class="wide" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-            "</div>"
+            f'{caption}<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>"
         )
 
     def _cell(self, column: int, cell: Cell) -> str:
@@ -118,15 +120,10 @@ def share(cell: dict[str, Any], name: str) -> Cell:
     """A share in percent with its interval, a dash where it is undefined."""
     value = cell.get(name)
     if value is None:
-        return Cell("–")
+        return Cell(UNDEFINED)
     low, high = cell["intervals"].get(name, (None, None))
     note = "" if low is None else f"[{100 * low:.2f}, {100 * high:.2f}]"
     return Cell(f"{100 * value:.2f}", note)
-
-
-def stops(run: Run) -> bool:
-    """Whether a run has a stop rule that ever fired."""
-    return bool((run.store.stops > 0).any())
 
 
 def overall_table(runs: Sequence[Run]) -> Table:
@@ -135,10 +132,8 @@ def overall_table(runs: Sequence[Run]) -> Table:
     for number, run in enumerate(runs):
         cells = [_of_run(run, {**run.summary, "n": run.summary["queries"]}, name) for name in COLUMNS]
         prefix = run.summary["correct_prefix"]
-        rows.append(
-            [Cell(run.name, run=number), Cell(f"{run.summary['queries']:,}"), *cells, Cell(f"{prefix:.1f}")]
-        )
-    header = ["Run", "Queries", *(f"{name} %" for name in COLUMNS.values()), "Correct prefix"]
+        rows.append([Cell(run.name, run=number), Cell(f"{run.summary['queries']:,}"), *cells, Cell(f"{prefix:.1f}")])
+    header = ["Run", "Queries", *(f"{name} %" for name in COLUMNS.values()), "Prefix"]
     return Table("All queries. Percent with 95% bootstrap intervals; correct prefix in loops.", header, rows)
 
 
@@ -170,8 +165,14 @@ def heat_table(runs: Sequence[Run], key: str, metric: str) -> Table | None:
     for label in labels(runs, key):
         cells = [run.summary.get(key, {}).get(label) for run in runs]
         n = next(cell["n"] for cell in cells if cell)
-        shown = [Cell("–") if cell is None else _of_run(run, cell, metric) for run, cell in zip(runs, cells, strict=True)]
-        heats = [None if cell is None or one.text == "–" else cell[metric] for one, cell in zip(shown, cells, strict=True)]
+        shown = [
+            Cell(UNDEFINED) if cell is None else _of_run(run, cell, metric)
+            for run, cell in zip(runs, cells, strict=True)
+        ]
+        heats = [
+            None if cell is None or one.text == UNDEFINED else cell[metric]
+            for one, cell in zip(shown, cells, strict=True)
+        ]
         rows.append(
             [Cell(label.replace("_", " ")), Cell(f"{n:,}")]
             + [Cell(one.text, one.note, heat=heat) for one, heat in zip(shown, heats, strict=True)]
@@ -187,6 +188,7 @@ def difference_table(comparison: dict[str, Any]) -> Table:
     rows = [
         [Cell(text), *(_difference(comparison, run, "all", metric) for run in others)] for metric, text in names.items()
     ]
+    rows = [row for row in rows if any(cell.text != UNDEFINED for cell in row[1:])]
     return Table(
         f"Difference to {comparison['reference']} over all queries, percentage points (prefix: loops).",
         ["Metric", *others],
@@ -201,7 +203,7 @@ def range_difference_table(comparison: dict[str, Any]) -> list[Table]:
     for metric in ("complete", "strict"):
         groups = [g for g in comparison["differences"][others[0]] if g != "all"]
         rows = [[Cell(group), *(_difference(comparison, run, group, metric) for run in others)] for group in groups]
-        if any(cell.text != "–" for row in rows for cell in row[1:]):
+        if any(cell.text != UNDEFINED for row in rows for cell in row[1:]):
             caption = f"{COLUMNS[metric]} by requested count: difference to {comparison['reference']}."
             tables.append(Table(caption, ["N", *others], rows))
     return tables
@@ -213,11 +215,11 @@ def stop_rule_table(runs: Sequence[Run]) -> Table:
     for number, run in enumerate(runs):
         for rule, values in run.summary.get("stop_rules", {}).items():
             error = values["stop_error"]
-            spread = "–" if error["median"] is None else f"{error['median']:+.0f}"
-            note = "" if error["median"] is None else f"[{error['p10']:+.0f}, {error['p90']:+.0f}]"
+            spread = UNDEFINED if error["median"] is None else _signed(error["median"])
+            note = "" if error["median"] is None else f"[{_signed(error['p10'])}, {_signed(error['p90'])}]"
             shares = [share(values, name) for name in ("exact_stop", "returned", "end_to_end", "strict")]
             rows.append([Cell(run.name, run=number), Cell(rule), *shares, Cell(spread, note)])
-    header = ["Run", "Rule", "Exact stop %", "Returned letter %", "End to end %", "Strict %", "Stop − N"]
+    header = ["Run", "Rule", "Exact stop %", "Returned letter %", "End to end %", "Strict %", "Stop minus N"]
     caption = "Percent with 95% bootstrap intervals; stop loop minus N: median, p10 and p90 over the queries that stop."
     return Table(caption, header, rows, texts=2)
 
@@ -234,7 +236,9 @@ def tidy_csv(runs: Sequence[Run]) -> str:
     writer.writerow(["run", "breakdown", "group", "n", "metric", "value", "low", "high"])
     for run in runs:
         cells = [("all", "all", {**run.summary, "n": run.summary["queries"]})]
-        cells += [(key.removeprefix("by_"), label, c) for key in BREAKDOWNS for label, c in run.summary.get(key, {}).items()]
+        cells += [
+            (key.removeprefix("by_"), label, c) for key in BREAKDOWNS for label, c in run.summary.get(key, {}).items()
+        ]
         for breakdown, label, cell in cells:
             for metric, (low, high) in cell["intervals"].items():
                 writer.writerow([run.name, breakdown, label, cell["n"], metric, cell[metric], low, high])
@@ -244,12 +248,21 @@ def tidy_csv(runs: Sequence[Run]) -> str:
 def _difference(comparison: dict[str, Any], run: str, group: str, metric: str) -> Cell:
     cell = comparison["differences"][run][group][metric]
     if cell["difference"] is None:
-        return Cell("–")
+        return Cell(UNDEFINED)
     scale = 1 if metric == "correct_prefix" else 100
     value, low, high = (scale * cell[name] for name in ("difference", "low", "high"))
     style = "better" if low > 0 else "worse" if high < 0 else ""
     return Cell(f"{value:+.2f}", f"[{low:+.2f}, {high:+.2f}]", style)
 
 
+def _signed(loops: float) -> str:
+    return f"{loops:+.0f}" if round(loops) else "0"
+
+
+def _hot(run: Run, cell: dict[str, Any] | None, name: str) -> Cell:
+    shown = Cell(UNDEFINED) if cell is None else _of_run(run, cell, name)
+    return shown if cell is None or shown.text == UNDEFINED else replace(shown, heat=cell[name])
+
+
 def _of_run(run: Run, cell: dict[str, Any], name: str) -> Cell:
-    return Cell("–") if name in STOPPING and not stops(run) else share(cell, name)
+    return Cell(UNDEFINED) if name in STOPPING and not stops(run) else share(cell, name)

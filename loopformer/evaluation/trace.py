@@ -19,6 +19,7 @@ from torch import Tensor
 from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph import Graphs
+from loopformer.evaluation.convergence import TOLERANCES, Convergence
 from loopformer.halting import HaltingInputs
 from loopformer.looped import LoopedTransformer
 from loopformer.metrics.functional import stop_loop
@@ -35,12 +36,14 @@ class Trace:
         letters: [R, L] int16 labels through C; `direct` alike by the direct head, or None.
         answers: [R, L, D] answer states, if they were asked for.
         logits: [P, L, K] of the probed rows.
+        converged: [R, V] int16 first loop whose state moved by less than each of `convergence.TOLERANCES`, 0 for none.
     """
 
     letters: Tensor
     direct: Tensor | None
     answers: Tensor | None
     logits: Tensor
+    converged: Tensor
 
 
 @torch.inference_mode()
@@ -59,10 +62,12 @@ def trace_batch(
     start = network.start(batch)
     states = network.states(start)
     rows = torch.tensor(list(probes), dtype=torch.long)
+    settled = Convergence(network.recurrence.answer(start.anchor, start.memory))
     parts: list[tuple[Tensor, Tensor | None, Tensor | None, Tensor]] = []
     for begin in range(0, loops, READ_EVERY):
         chunk = list(islice(states, min(READ_EVERY, loops - begin)))
         answers = torch.stack([network.recurrence.answer(s, start.memory) for s in chunk], 1)
+        settled.update(answers)
         logits = network.read(chunk, start)
         direct = None if network.direct_head is None else network.direct_head(answers).argmax(-1).short().cpu()
         parts.append(
@@ -74,6 +79,7 @@ def trace_batch(
         None if network.direct_head is None else torch.cat([d for d in directs if d is not None], 1),
         torch.cat([a for a in kept if a is not None], 1) if keep_answers else None,
         torch.cat(probed, 1),
+        settled.stops.cpu(),
     )
 
 
@@ -122,6 +128,7 @@ class Traces:
         stops: [G, C] stop loops.
         probes: [L, K] logits by probed graph.
         estimates: [C, cap + 1] estimate of the remaining steps by count, of a halting part that reads the count alone.
+        converged: [R, V] first loops at which the state settled.
     """
 
     letters: Tensor
@@ -129,6 +136,7 @@ class Traces:
     stops: Tensor
     probes: dict[int, Tensor]
     estimates: Tensor | None = None
+    converged: Tensor | None = None
 
 
 def run_count_free(
@@ -161,7 +169,7 @@ def run_count_free(
     shared, estimates = None, None
     if halting is not None and not watches:
         shared, estimates = countdown(network, batcher, counts, cap)
-    letters, directs, stops = [], [], []
+    letters, directs, stops, converged = [], [], [], []
     kept: dict[int, Tensor] = {}
     for begin in range(0, len(graphs), batch_size):
         part = graphs[slice(begin, begin + batch_size)]
@@ -171,6 +179,7 @@ def run_count_free(
         kept |= {begin + g: trace.logits[i] for i, g in enumerate(local)}
         letters.append(trace.letters)
         directs.append(trace.direct)
+        converged.append(trace.converged)
         if watches:
             assert trace.answers is not None
             columns = []
@@ -184,7 +193,7 @@ def run_count_free(
             stops.append(torch.zeros(len(part), len(counts), dtype=torch.int32))
         advance(len(part) * len(counts))
     direct = None if network.direct_head is None else torch.cat([d for d in directs if d is not None])
-    return Traces(torch.cat(letters), direct, torch.cat(stops), kept, estimates)
+    return Traces(torch.cat(letters), direct, torch.cat(stops), kept, estimates, torch.cat(converged))
 
 
 def run_count_dependent(
@@ -207,6 +216,7 @@ def run_count_dependent(
     letters = torch.zeros(*shape, loops, dtype=torch.int16)
     direct = None if network.direct_head is None else letters.clone()
     stops = torch.zeros(shape, dtype=torch.int32)
+    converged = torch.zeros(*shape, len(TOLERANCES), dtype=torch.int16)
     for column, count in enumerate(counts):
         length = min(loops, cap if network.halting is not None else count)
         for begin in range(0, len(graphs), batch_size):
@@ -216,6 +226,7 @@ def run_count_dependent(
             # Loops that were not run repeat the last letter: without a stop rule it is what the model returns.
             kept = torch.arange(loops).clamp(max=length - 1)
             letters[rows, column] = trace.letters[:, kept]
+            converged[rows, column] = trace.converged
             if direct is not None and trace.direct is not None:
                 direct[rows, column] = trace.direct[:, kept]
             if trace.answers is not None:
@@ -223,4 +234,6 @@ def run_count_dependent(
             advance(len(trace.letters))
     del probes  # every query ran natively, only batched
     flat = letters.view(-1, loops)
-    return Traces(flat, None if direct is None else direct.view(-1, loops), stops, {})
+    return Traces(
+        flat, None if direct is None else direct.view(-1, loops), stops, {}, converged=converged.flatten(0, 1)
+    )
