@@ -92,7 +92,7 @@ def evaluate(
         _write(run, folder, overwrite)
         _print(run, timing, graph, console)
         files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
-        log_evaluation(wandb, run.name, model.config.get("provenance", {}), run.summary, files, folder)
+        log_evaluation(wandb, run, model.config.get("provenance", {}), files, folder)
         console.print(f"open {folder / PAGE}")
         runs.append(run)
     if several:

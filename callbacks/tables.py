@@ -89,9 +89,8 @@ class ValidationTables(L.Callback):
             data = [[str(error), self._stops[error]] for error in sorted(self._stops)]
             table = wandb.Table(columns=["stop minus N", "queries"], data=data)
             charts["curves/stop_error"] = wandb.plot.bar(table, "stop minus N", "queries", title="stop loop minus N")
-        charts["val/instances"] = wandb.Table(
-            columns=COLUMNS, data=sorted(self._rows, key=lambda row: (row[1], row[0]))
-        )
+        rows = sorted(self._rows, key=lambda row: (int(row[1]), int(row[0])))
+        charts["val/instances"] = wandb.Table(columns=COLUMNS, data=rows)
         # The step under which Lightning logs this validation's scalars: that of the last optimiser step, from 0.
         logger.log_metrics(charts, max(trainer.global_step - 1, 0))
 

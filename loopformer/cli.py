@@ -174,6 +174,9 @@ class LoopformerCLI(LightningCLI):
         provenance: dict[str, Any] = {"command": command_line(), "seed": config["seed_everything"]}
         provenance["trained_counts"] = list(getattr(self.datamodule, "trained_counts", []))
         provenance["experiment"] = self.experiment().as_config()
+        for logger in self.trainer.loggers:  # type: ignore[attr-defined]
+            if isinstance(logger, RunLogger):
+                provenance["wandb"] = {"run": logger.version, "project": self.config.wandb.project}
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
         if isinstance(self.model, ExecutorModule):
             metrics = ExecutionMetrics()

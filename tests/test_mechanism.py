@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_network
+from test_report import BROWSER, browse
 
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint
@@ -156,6 +157,15 @@ def test_the_shipped_model_looks_rules_up(tmp_path: Path) -> None:
     assert "http://" not in page.split("<body>")[1]
     with pytest.raises(FileExistsError):
         write_mechanism(tmp_path, "again", panel, raw)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on this machine")
+def test_a_browser_draws_the_panel(tmp_path: Path) -> None:
+    network = CASES["fixed prompt"]().eval()
+    write_mechanism(tmp_path, "random", *trace_mechanism(network, batcher(network), choose_graph(0), 9, 5))
+    title = browse((tmp_path / "mechanism.html").read_text(), tmp_path, 0, 500)
+    assert title.startswith("plots 2 drawn 2 hovered 2 ")
+    assert title.endswith("text #e5e7eb wide false remote 0")
 
 
 def test_mistakes() -> None:

@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from outcome_cases import synthetic_store
 from test_training import SMALL, TINY, train
 
-from loopformer.tracking import Experiment
+from loopformer.evaluation.figures import Run
+from loopformer.evaluation.summary import summarize, write_summary
+from loopformer.evaluation.wandb_run import CHARTS, log_evaluation
+from loopformer.tracking import Experiment, Wandb
 from loopformer.wandb_logger import GLOBAL_STEP, Logged, definition, read_back, records
 
 OFFLINE = {"WANDB_API_KEY": "", "WANDB_MODE": "offline"}
@@ -157,6 +161,44 @@ def test_a_killed_and_resumed_run_is_one_run_with_growing_steps(tmp_path: Path) 
     assert summary["train/loss"]["min"] == pytest.approx(lowest)
     best = max(value for _, value in seen["val/exact_stop"])
     assert summary["val/exact_stop"]["max"] == pytest.approx(best)
+
+
+def test_an_evaluation_is_a_run_in_the_group_of_its_training_run(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staging"))
+    store = synthetic_store(counts=range(1, 13), loops=28)
+    run = Run("tiny", store, summarize(store))
+    write_summary(tmp_path / "summary.json", run.summary)
+    store.save(tmp_path / "outcomes.safetensors")
+    provenance = {
+        "experiment": {"architecture": "arch5", "overlays": [], "task": "graph", "seed": 2, "group": "arch5-graph"},
+        "wandb": {"run": "abcd1234", "project": "loopformer"},
+    }
+    files = [tmp_path / "summary.json", tmp_path / "outcomes.safetensors"]
+    run_id = log_evaluation(Wandb(), run, provenance, files, tmp_path)
+    (path,) = offline_files(tmp_path)
+    record = of_type(path, "run")[0]
+    assert (record["run_id"], record["run_group"], record["job_type"]) == (run_id, "arch5-graph", "eval")
+    assert set(record["tags"]) == {"arch5", "graph", "seed-2"}
+    (row,) = history(path)
+    assert row["item"]["eval/strict"] == run.summary["strict"]
+    assert row["item"]["eval/strict/low"] == run.summary["intervals"]["strict"][0]
+    assert row["item"]["eval/complete/N_7-12"] == run.summary["by_range"]["7-12"]["complete"]
+    tables = {file.name.split("_table_")[0] for file in path.parent.glob("files/media/table/eval/*.json")}
+    assert tables == {name.removeprefix("eval/") for name in CHARTS}
+    (artifact,) = [a for a in of_type(path, "artifact") if a["type"] == "outcomes"]
+    assert {entry["path"] for entry in artifact["manifest"]["contents"]} == {file.name for file in files}
+    config = {
+        k: v for update in [record.get("config", {}), *of_type(path, "config")] for k, v in update["update"].items()
+    }
+    assert config["training_run"] == "abcd1234"
+
+
+def test_a_disabled_evaluation_logs_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("WANDB_MODE")
+    store = synthetic_store()
+    assert log_evaluation(Wandb(mode="disabled"), Run("x", store, summarize(store)), {}, [], tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_summaries_follow_the_metrics_own_direction() -> None:

@@ -80,8 +80,9 @@ class Table:
         )
         rows = "".join(f"<tr>{''.join(self._cell(i, c) for i, c in enumerate(row))}</tr>" for row in self.rows)
         caption = f'<p class="caption">{escape(self.caption)}</p>' if self.caption else ""
+        label = f' aria-label="{escape(self.caption)}"' if self.caption else ""
         return (
-            f'{caption}<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+            f'{caption}<div class="wide" tabindex="0"><table{label}><thead><tr>{head}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>"
         )
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import wandb
 
+from loopformer.evaluation.figures import Run
+from loopformer.evaluation.stop_rules import stop_distribution
 from loopformer.tracking import Wandb
 
 SHARES = ("forced_final", "complete", "exact_stop", "end_to_end", "strict", "correct_prefix")
@@ -28,15 +30,14 @@ CHARTS = {
 
 
 def log_evaluation(
-    options: Wandb, name: str, provenance: dict[str, Any], summary: dict[str, Any], files: Sequence[Path], folder: Path
+    options: Wandb, run: Run, provenance: dict[str, Any], files: Sequence[Path], folder: Path
 ) -> str | None:
     """Log one evaluation.
 
     Args:
         options: where to.
-        name: how the evaluated model is called.
+        run: the evaluation.
         provenance: the checkpoint's own; `experiment` and `wandb` in it place the run.
-        summary: what `summarize` made of the outcomes.
         files: outcome store, tables and page, logged as one artifact.
         folder: W&B's files go to its folder `wandb`.
 
@@ -49,6 +50,7 @@ def log_evaluation(
     os.environ.setdefault("WANDB_SILENT", "true")
     os.environ.setdefault("WANDB_DATA_DIR", str((folder / "wandb-staging").resolve()))
     folder.mkdir(parents=True, exist_ok=True)
+    name, summary = run.name, run.summary
     experiment, training = provenance.get("experiment", {}), provenance.get("wandb", {})
     tags = [experiment.get("architecture"), *experiment.get("overlays", []), experiment.get("task")]
     tags += [f"seed-{experiment['seed']}"] if experiment else []
@@ -58,16 +60,16 @@ def log_evaluation(
         "experiment": experiment,
         "training_run": training.get("run"),
     }
-    run = wandb.init(
+    logged = wandb.init(
         project=options.project, entity=options.entity, group=options.group or experiment.get("group") or name,
         name=f"{name}/{summary['benchmark']}", job_type="eval", tags=[tag for tag in (*tags, *options.tags) if tag],
         config=config, dir=folder, mode="offline" if mode in ("offline", "dryrun") else "online",
     )  # fmt: skip
     if options.artifacts:
-        _log_files(run, training, files, mode)
-    run.log({**scalars(summary), **charts(summary)})
-    run.finish()
-    return str(run.id)
+        _log_files(logged, training, files, mode)
+    logged.log({**scalars(summary), **charts(run)})
+    logged.finish()
+    return str(logged.id)
 
 
 def scalars(summary: dict[str, Any]) -> dict[str, float]:
@@ -81,9 +83,9 @@ def scalars(summary: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def charts(summary: dict[str, Any]) -> dict[str, Any]:
+def charts(run: Run) -> dict[str, Any]:
     """W&B custom charts over tables: several runs overlay in a workspace."""
-    by_steps = summary["by_steps"]
+    summary, by_steps = run.summary, run.summary["by_steps"]
     panel = summary["survival"].get(max(summary["survival"], key=int, default=""), {"survival": []})
     points: dict[str, list[list[Any]]] = {
         "eval/strict_by_count": _pairs(by_steps["steps"], by_steps["strict"]),
@@ -92,7 +94,7 @@ def charts(summary: dict[str, Any]) -> dict[str, Any]:
         "eval/hazard": _pairs(
             range(1, len(summary["hazard"]["pooled"]["hazard"]) + 1), summary["hazard"]["pooled"]["hazard"]
         ),
-        "eval/stop_error": [[str(error), n] for error, n in summary["stop_distribution"]],
+        "eval/stop_error": [[str(error), n] for error, n in stop_distribution(run.store)],
     }
     made = {}
     for name, rows in points.items():
