@@ -4,7 +4,8 @@
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
-be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md.
+be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md. A killed evaluation goes on
+where it was: finished parts wait in OUT/partial.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from loopformer.errors import one_line_errors
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
+from loopformer.evaluation.partial import discard
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
 from loopformer.evaluation.summary import summarize, write_summary
 
@@ -75,6 +77,7 @@ def evaluate(
                 graph,
                 advance=lambda n: progress.advance(bar, n),
                 begin=lambda total: progress.update(bar, total=total),
+                partial_results=output / "partial",
             )
     summary = summarize(store)
     summary["timing"] = vars(timing)
@@ -84,6 +87,7 @@ def evaluate(
     write_report(output / "report.html", [run], overwrite)
     (output / "table.md").write_text(markdown_table(summary))
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+    discard(output / "partial")
     console.print(rich_table(summary, f"{run.name}: {summary['queries']:,} queries"))
     console.print(f"native check: {timing.native_checks} calls agree; shared evaluation took {timing.shared:.1f} s")
     if (timer := summary["controller"]) is not None:
