@@ -7,7 +7,8 @@
 
 An evaluation writes OUTPUT/summary.json (all numbers), OUTPUT/outcomes.safetensors (everything the model said, from
 which the numbers can be made again), OUTPUT/report.html (curves and tables, opens without network) and OUTPUT/table.md.
-Several checkpoints get a folder each, and a comparison. `compare` needs no model, only the folders of evaluations.
+A killed evaluation goes on where it was: finished parts wait in OUTPUT/partial. Several checkpoints get a folder each,
+and a comparison. `compare` needs no model, only the folders of evaluations.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from loopformer.evaluation.compare import load_runs, run_names, write_comparison
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
+from loopformer.evaluation.partial import discard
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
@@ -45,6 +47,7 @@ from loopformer.tracking import Wandb
 BENCHMARKS = {"graph": evaluate_graphs}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
+PARTIAL = "partial"
 
 
 def evaluate(
@@ -88,7 +91,7 @@ def evaluate(
     console, runs = Console(), []
     for path, called, folder in zip(checkpoint, names, folders, strict=True):
         model = checkpoints.load(path, device)
-        run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], console)
+        run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
         _write(run, folder, overwrite)
         _print(run, timing, graph, console)
         files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
@@ -148,6 +151,7 @@ def _measure(
     benchmark: Callable[..., tuple[Any, Timing]],
     options: GraphOptions,
     dtype: torch.dtype | None,
+    folder: Path,
     console: Console,
 ) -> tuple[Run, Timing]:
     """Run a benchmark under a progress bar and summarize what came out."""
@@ -160,6 +164,7 @@ def _measure(
                 options,
                 advance=lambda n: progress.advance(bar, n),
                 begin=lambda total: progress.update(bar, total=total),
+                partial_results=folder / PARTIAL,
             )
     summary = summarize(store)
     summary["stop_rules"] = stop_rules(store)
@@ -173,6 +178,7 @@ def _write(run: Run, folder: Path, overwrite: bool) -> None:
     write_report(folder / PAGE, [run], overwrite)
     write_text(folder / TABLE, range_table(run).markdown(), overwrite)
     write_summary(folder / SUMMARY, run.summary, overwrite)  # last: it marks the folder as complete
+    discard(folder / PARTIAL)
 
 
 def _print(run: Run, timing: Timing, options: GraphOptions, console: Console) -> None:

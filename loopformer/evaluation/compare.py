@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from loopformer.evaluation.bootstrap import paired_difference
-from loopformer.evaluation.figures import Run
+from loopformer.evaluation.figures import Run, stops
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.report import report_html
 from loopformer.evaluation.stop_rules import stop_rules
@@ -28,7 +28,6 @@ from loopformer.evaluation.summary import summarize
 from loopformer.evaluation.tables import COLUMNS, STOPPING, difference_table, overall_table, tidy_csv
 from loopformer.evaluation.tally import Tally, count_store
 from loopformer.files import write_text
-from loopformer.metrics.functional import MISSING
 
 STORE = "outcomes.safetensors"
 METRICS = (*COLUMNS, "correct_prefix")
@@ -109,13 +108,15 @@ def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
     tallies = {run.name: count_store(run.store, []) for run in runs}
     base = tallies[reference]
     ranges = next(run for run in runs if run.name == reference).summary["by_range"]
+    with_rule = {run.name: stops(run) for run in runs}
+    both_stop = {name: with_rule[name] and with_rule[reference] for name in names}
     groups = {"all": base.present, **{label: _within(base.present, label) for label in ranges}}
     return {
         "format": FORMAT,
         "runs": names,
         "reference": reference,
         "differences": {
-            name: {label: _differences(tally, base, steps) for label, steps in groups.items() if steps}
+            name: {label: _differences(tally, base, steps, both_stop[name]) for label, steps in groups.items() if steps}
             for name, tally in tallies.items()
             if name != reference
         },
@@ -144,7 +145,7 @@ def markdown(runs: Sequence[Run], comparison: dict[str, Any]) -> str:
     return overall_table(runs).markdown() + "\n" + difference_table(comparison).markdown()
 
 
-def _differences(tally: Tally, base: Tally, steps: Sequence[int]) -> dict[str, Any]:
+def _differences(tally: Tally, base: Tally, steps: Sequence[int], both_stop: bool) -> dict[str, Any]:
     chosen = torch.isin(torch.tensor(base.present), torch.tensor(list(steps)))
     sums = [each.sums[:, chosen].sum(dim=1).numpy() for each in (tally, base)]
     columns = [[each.pairs[name] for name in METRICS] for each in (tally, base)]
@@ -154,10 +155,9 @@ def _differences(tally: Tally, base: Tally, steps: Sequence[int]) -> dict[str, A
     ]
     estimate, (low, high) = paired_difference(base.draws, sides[0], sides[1])
     values = np.round(np.stack([estimate, low, high], axis=1), 8)
-    stopping = all(bool((each.stops != MISSING).any()) for each in (tally, base))
     found = {}
     for name, row in zip(METRICS, values, strict=True):
-        known = stopping or name not in STOPPING  # a run without a stop rule does not stop wrongly
+        known = both_stop or name not in STOPPING  # a run without a stop rule does not stop wrongly
         ends = [float(value) if known and np.isfinite(value) else None for value in row]
         found[name] = dict(zip(("difference", "low", "high"), ends, strict=True))
     return found

@@ -163,8 +163,8 @@ def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
 
 
 def stops(run: Run) -> bool:
-    """Whether a run has a stop rule that ever fired."""
-    return bool((run.store.stops > 0).any())
+    """Whether a run has a stop rule: it stopped, or was watched for longer than it was asked to run."""
+    return bool((run.store.stops > 0).any()) or run.store.metadata.cap > int(run.store.steps.max())
 
 
 def stopping(runs: Sequence[Run]) -> list[tuple[str, Run]]:

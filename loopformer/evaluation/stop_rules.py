@@ -11,8 +11,8 @@ All follow from an outcome store, without the model:
                `loopformer.evaluation.convergence`).
 
 The last two know nothing of N. They suit a task whose answer settles; executing N steps is not one, and how badly they
-do on it says how much a count has to be read. Where each query has a trace of its own, they look no further than it was
-run: up to N and the model's own stop.
+do on it says how much a count has to be read. Where each query has a trace of its own, they look no further than N:
+later loops were not all read.
 
 Legend: Q queries, I graphs, L loops.
 """
@@ -53,7 +53,8 @@ def stop_rules(store: OutcomeStore, tolerance: float = TOLERANCE) -> dict[str, d
     if store.converged is not None:
         per_trace["converged"] = store.converged[:, TOLERANCES.index(tolerance)].long()
     cap, shared = store.metadata.cap, len(store.letters) < len(store.steps)
-    names = ["forced", *(["learned"] if bool((store.stops != MISSING).any()) else []), "oracle", *per_trace]
+    with_rule = bool((store.stops != MISSING).any()) or cap > int(store.steps.max())
+    names = ["forced", *(["learned"] if with_rule else []), "oracle", *per_trace]
     graphs = len(store.stratum)
     sums = {name: torch.zeros(graphs, 1 + len(SHARES), dtype=torch.int64) for name in names}
     errors: dict[str, list[Tensor]] = {name: [] for name in names}
@@ -97,8 +98,8 @@ def _oracle(right: Tensor, outcome: QueryOutcome) -> Tensor:
 
 
 def _seen(stop: Tensor, outcome: QueryOutcome, cap: int, shared: bool) -> Tensor:
-    """Stops within the loops that were run: all up to the cap on shared traces, else up to N and the model's stop."""
-    last = torch.full_like(stop, cap) if shared else torch.maximum(outcome.steps, outcome.stop)
+    """Stops within the loops that were read: all up to the cap on shared traces, else up to N."""
+    last = torch.full_like(stop, cap) if shared else outcome.steps
     return torch.where(stop <= last, stop, MISSING)
 
 
