@@ -112,11 +112,12 @@ window.addEventListener("load", () => setTimeout(() => {
   const wide = document.documentElement.scrollWidth > window.innerWidth;
   const hovered = plots.filter(p => {
     const curve = p._fullData.findIndex(t => t.visible === true && t.hoverinfo !== "skip");
-    const point = p._fullData[curve].type === "heatmap" ? [0, 0] : 0;
-    Plotly.Fx.hover(p, [{curveNumber: curve, pointNumber: point}]);
+    const map = p._fullData[curve].type === "heatmap";
+    Plotly.Fx.hover(p, map ? {xval: p.data[curve].x[0], yval: 0} : [{curveNumber: curve, pointNumber: 0}]);
     return p.querySelector(".hoverlayer .legend, .hoverlayer .hovertext");
   });
-  document.title = `plots ${plots.length} drawn ${drawn.length} hovered ${hovered.length} page ${background} text ${colour} wide ${wide} ` +
+  document.title = `plots ${plots.length} drawn ${drawn.length} hovered ${hovered.length} ` +
+    `page ${background} text ${colour} wide ${wide} ` +
     `remote ${remote.length}`;
 }, 500));
 </script></body>"""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from outcome_cases import synthetic_store
+from test_evaluate import network_config
 
+from datamodules.graph_batcher import GraphBatcher
+from loopformer import checkpoint
 from loopformer.evaluation.convergence import TOLERANCES, Convergence, relative_change
+from loopformer.evaluation.mechanism import choose_graph
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.stop_rules import repeat_stops, stop_distribution, stop_rules
+from loopformer.evaluation.trace import Request, batched_part, run_part
+from loopformer.shared_prefix import can_share
 
 
 def with_convergence(store: OutcomeStore) -> OutcomeStore:
@@ -90,12 +98,27 @@ def test_convergence_finds_the_first_small_change_across_chunks() -> None:
     states = torch.tensor(sizes)[None, :, None].expand(2, -1, 3).clone()
     states[1] = torch.tensor([1.0, -1, 1, -1, 1, -1])[:, None]  # never settles
     change = relative_change(states)
-    assert change[0].tolist() == pytest.approx(
-        [abs(b - a) / b for a, b in zip(sizes, sizes[1:], strict=False)], rel=1e-5
-    )
+    assert change[0].tolist() == pytest.approx([abs(b - a) / b for a, b in itertools.pairwise(sizes)], rel=1e-5)
     watch = Convergence(states[:, 0])
     for part in (states[:, 1:3], states[:, 3:4], states[:, 4:]):
         watch.update(part)
     expected = [next((t for t, c in enumerate(change[0].tolist(), 1) if c < tolerance), 0) for tolerance in TOLERANCES]
     assert expected == [2, 2, 3, 3, 5, 5]
     assert watch.stops.tolist() == [expected, [0] * len(TOLERANCES)]
+
+
+@pytest.mark.parametrize(("recurrence", "halting"), [("FixedPrompt", None), ("FullSequence", "StopHead")])
+def test_shared_and_batched_traces_settle_alike(recurrence: str, halting: str | None) -> None:
+    config = network_config(halting, "full")
+    config["init_args"] |= {"recurrence": {"class_path": recurrence, "init_args": {"view": "full"}}, "bridge": None}
+    torch.manual_seed(2)
+    network = checkpoint.build_network(config).eval()
+    batcher, graphs = GraphBatcher(network.backbone.tokenizer), choose_graph(0)
+    counts = [3, 9, 12]
+    request = Request(counts, 20, 20 if halting else 12, [])
+    shared, batched = (run(network, batcher, graphs, request) for run in (partial(run_part, probed=[]), batched_part))
+    assert can_share(network)
+    within = torch.tensor(counts)[:, None]
+    settled = [torch.where(part.converged <= within, part.converged, 0).tolist() for part in (shared, batched)]
+    assert settled[0] == settled[1]
+    assert any(any(row) for row in settled[0]), "the widest tolerance is met: the test can fail"
