@@ -84,7 +84,7 @@ def difference_figure(comparison: dict[str, Any], names: dict[str, str]) -> go.F
     """
     runs = [name for name in comparison["runs"] if name != comparison["reference"]]
     shown = {m for run in runs for m in names if comparison["differences"][run]["all"][m]["difference"] is not None}
-    figure = blank_figure(f"Difference to {comparison['reference']} (percentage points)", "", 150 + 45 * len(shown))
+    figure = blank_figure("Percentage points", "", 150 + 45 * len(shown))
     for run in runs:
         number = comparison["runs"].index(run)
         cells = comparison["differences"][run]["all"]

@@ -134,7 +134,7 @@ def _differences(comparison: dict[str, Any]) -> Section:
 
 def _breakdowns(runs: Sequence[Run]) -> list[Section]:
     """Heat maps of one share, and every share in a part that unfolds."""
-    metric = "strict" if any(stops(run) for run in runs) else "complete"
+    metric = "strict" if all(stops(run) for run in runs) else "complete"
     maps, details = [], []
     for key, title in BREAKDOWNS.items():
         table = heat_table(runs, key, metric)
@@ -146,7 +146,7 @@ def _breakdowns(runs: Sequence[Run]) -> list[Section]:
     if not maps:
         return []
     return [
-        Section("Breakdowns", f"{COLUMNS[metric]} by kinds of queries; deeper colour is better.", "".join(maps)),
+        Section("Breakdowns", f"{COLUMNS[metric]} in percent, by kinds of queries; deeper colour is better.", "".join(maps)),
         Section("Breakdowns in full", "Every share of every group.", "".join(details)),
     ]
 

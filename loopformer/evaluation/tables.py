@@ -178,8 +178,7 @@ def heat_table(runs: Sequence[Run], key: str, metric: str) -> Table | None:
             [Cell(label.replace("_", " ")), Cell(f"{n:,}")]
             + [Cell(one.text, one.note, heat=heat) for one, heat in zip(shown, heats, strict=True)]
         )
-    caption = f"{COLUMNS[metric]}, percent, by {BREAKDOWNS[key].lower()}."
-    return Table(caption, [BREAKDOWNS[key], "Queries", *(run.name for run in runs)], rows) if rows else None
+    return Table("", [BREAKDOWNS[key], "Queries", *(run.name for run in runs)], rows) if rows else None
 
 
 def difference_table(comparison: dict[str, Any]) -> Table:
