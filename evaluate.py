@@ -2,13 +2,14 @@
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint runs/a/model runs/b/model --output results/a-b
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
     python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
     python evaluate.py mechanism --checkpoint checkpoints/tiny-executor-timer --graph 0 --loops 12 --output results/look
 
 An evaluation writes OUTPUT/summary.json (all numbers), OUTPUT/outcomes.safetensors (everything the model said, from
-which the numbers can be made again), OUTPUT/report.html (curves and tables, opens without network) and OUTPUT/table.md.
-A killed evaluation goes on where it was: finished parts wait in OUTPUT/partial. Several checkpoints get a folder each,
-and a comparison. `compare` needs no model, only the folders of evaluations.
+which the numbers can be made again), OUTPUT/table.md and, for looped models, OUTPUT/report.html (curves and tables,
+opens without network). A killed evaluation goes on where it was: finished parts wait in OUTPUT/partial. Several
+checkpoints get a folder each, and a comparison. `compare` needs no model, only the folders of evaluations.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentParser
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint as checkpoints
@@ -34,8 +34,11 @@ from loopformer.evaluation import mechanism as panel
 from loopformer.evaluation.compare import load_runs, run_names, write_comparison
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
+from loopformer.evaluation.generated_benchmark import TraceOptions
+from loopformer.evaluation.generated_run import run_generated
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
 from loopformer.evaluation.partial import discard
+from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
@@ -45,6 +48,7 @@ from loopformer.files import write_text
 from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
+TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
 PARTIAL = "partial"
@@ -55,6 +59,7 @@ def evaluate(
     output: Path,
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
+    traces: TraceOptions = TraceOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
@@ -64,23 +69,26 @@ def evaluate(
     """Evaluate saved models.
 
     Args:
-        checkpoint: folders that train.py exported, one or several.
+        checkpoint: folders that train.py exported, one or several; for benchmark "traces" one of them, or any Hugging
+            Face folder or Hub id.
         output: folder for the results.
-        benchmark: name of the benchmark.
+        benchmark: "graph" for looped transformers, "traces" for ordinary language models.
         graph: options of the graph benchmark.
+        traces: options of the benchmark of generated traces.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
         name: how a single model is called in tables and plots; by default its folder's name.
         overwrite: replace results that the output folder holds already.
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
-    if benchmark not in BENCHMARKS:
-        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(BENCHMARKS)}")
+    known = (*BENCHMARKS, *TEXT_BENCHMARKS)
+    if benchmark not in known:
+        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     several = len(checkpoint) > 1
-    if name is not None and several:
-        raise ValueError("name: names a single model; several are called by their folders")
+    if several and (name is not None or benchmark in TEXT_BENCHMARKS):
+        raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
     names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
     folders = [output / called.replace("/", "-") if several else output for called in names]
     for folder in (*folders, output):
@@ -88,6 +96,9 @@ def evaluate(
             raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    if benchmark in TEXT_BENCHMARKS:
+        run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
+        return
     console, runs = Console(), []
     for path, called, folder in zip(checkpoint, names, folders, strict=True):
         model = checkpoints.load(path, device)
@@ -155,17 +166,9 @@ def _measure(
     console: Console,
 ) -> tuple[Run, Timing]:
     """Run a benchmark under a progress bar and summarize what came out."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("queries", total=None)
-        with torch.autocast(model.network.label_ids.device.type, dtype, enabled=dtype is not None):
-            store, timing = benchmark(
-                model,
-                options,
-                advance=lambda n: progress.advance(bar, n),
-                begin=lambda total: progress.update(bar, total=total),
-                partial_results=folder / PARTIAL,
-            )
+    precision = torch.autocast(model.network.label_ids.device.type, dtype, enabled=dtype is not None)
+    with progress_bar(console) as (advance, begin), precision:
+        store, timing = benchmark(model, options, advance=advance, begin=begin, partial_results=folder / PARTIAL)
     summary = summarize(store)
     summary["stop_rules"] = stop_rules(store)
     summary["timing"] = vars(timing)

@@ -19,14 +19,17 @@ from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
+from transformers.utils.logging import disable_progress_bar
 
 from callbacks.artifact import ModelArtifact
 from callbacks.export import ExportModel, command_line
+from callbacks.generation import GenerationMetrics
 from callbacks.guard import NonFiniteGuard
 from callbacks.metrics import ExecutionMetrics
 from callbacks.random_state import RandomState
 from callbacks.tables import ValidationTables
 from loopformer import parts  # noqa: F401  (short class names)
+from loopformer.causal_lm import CausalLMModule
 from loopformer.executor import ExecutorModule
 from loopformer.files import write_text
 from loopformer.tracking import Experiment, Wandb
@@ -174,13 +177,15 @@ class LoopformerCLI(LightningCLI):
         provenance: dict[str, Any] = {"command": command_line(), "seed": config["seed_everything"]}
         provenance["trained_counts"] = list(getattr(self.datamodule, "trained_counts", []))
         provenance["experiment"] = self.experiment().as_config()
-        for logger in self.trainer.loggers:  # type: ignore[attr-defined]
+        for logger in self.trainer.loggers:
             if isinstance(logger, RunLogger):
                 provenance["wandb"] = {"run": logger.version, "project": self.config.wandb.project}
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
         if isinstance(self.model, ExecutorModule):
             metrics = ExecutionMetrics()
             added += [metrics, ValidationTables(metrics)]
+        if isinstance(self.model, CausalLMModule) and hasattr(self.datamodule, "labels"):
+            added.append(GenerationMetrics())
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             model = str(Path(config["output"]) / "model")
             added.append(ExportModel(model, network, provenance))
@@ -204,6 +209,7 @@ def _set_up_messages() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("callbacks").setLevel(logging.INFO)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices found, advertisements
+    disable_progress_bar()  # the library's own, one for each file of weights
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # the frozen backbone is in eval mode on purpose
         r"Experiment logs directory .* exists and is not empty",  # it holds this run's other files

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import lightning as L
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -13,30 +11,14 @@ from torchmetrics import MeanMetric
 
 from datamodules.batch import Batch
 from loopformer.looped import LoopedTransformer, Rollout
-from loopformer.losses import initial_loss, letter_loss, stop_loss
+from loopformer.loss_weights import LossWeights
+from loopformer.losses import equal_loop_weights, initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
+from loopformer.own_tensors import OwnTensorsModule
 from loopformer.sharding import shard
 
 
-@dataclass
-class LossWeights:
-    """Weights of the loss terms of an executor run.
-
-    Attributes:
-        letter: cross-entropy of the readout through C, at every loop.
-        direct: the same of the direct head (models that have one).
-        initial: cross-entropy of the direct head at loop 0 against the start state. Extra supervision, absent from the
-            published recipe; from scratch it shortens the plateau before the lookup forms.
-        stop: balanced stop loss of the halting part (models that have one).
-    """
-
-    letter: float = 1.0
-    direct: float = 0.25
-    initial: float = 0.0
-    stop: float = 0.1
-
-
-class ExecutorModule(L.LightningModule):
+class ExecutorModule(OwnTensorsModule):
     """Trains a `LoopedTransformer` on rollouts of each batch's own depth.
 
     Args:
@@ -54,10 +36,7 @@ class ExecutorModule(L.LightningModule):
         super().__init__()
         self.network = network
         self.optimizer_config = optimizer
-        self.loss_weights = losses
-        self.strict_loading = False  # frozen base weights are not in the training checkpoint; see on_load_checkpoint
-        if losses.initial and network.direct_head is None:
-            raise ValueError("losses.initial: needs network.direct_head, which reads loop 0")
+        self.loss_weights = losses.settled(network)
 
     def configure_model(self) -> None:
         """Shard the network where the strategy asks for it (`fully_sharded`)."""
@@ -70,16 +49,22 @@ class ExecutorModule(L.LightningModule):
         present = {
             "letter": True,
             "direct": network.direct_head is not None,
-            "initial": network.direct_head is not None and weights.initial > 0,
-            "stop": network.halting is not None and weights.stop > 0,
+            "initial": network.direct_head is not None and bool(weights.initial),
+            "stop": network.halting is not None and bool(weights.stop),
         }
         return [name for name, there in present.items() if there]
 
-    def loss_terms(self, rollout: Rollout, batch: Batch) -> dict[str, Tensor]:
-        """Return the unweighted terms of a rollout, by the names of `LossWeights`."""
-        terms = {"letter": lambda: letter_loss(rollout.letter_logits, batch.labels)}
+    def loss_terms(self, rollout: Rollout, batch: Batch, loop_weights: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the unweighted terms of a rollout, by the names of `LossWeights`.
+
+        Args:
+            rollout: what the model said.
+            batch: what it was asked.
+            loop_weights: [T] see `letter_loss`.
+        """
+        terms = {"letter": lambda: letter_loss(rollout.letter_logits, batch.labels, loop_weights)}
         if (direct := rollout.direct_logits) is not None:
-            terms["direct"] = lambda: letter_loss(direct, batch.labels)
+            terms["direct"] = lambda: letter_loss(direct, batch.labels, loop_weights)
         if (initial := rollout.initial_logits) is not None:
             terms["initial"] = lambda: initial_loss(initial, batch.initial)
         if (stop := rollout.stop_logits) is not None:
@@ -93,8 +78,13 @@ class ExecutorModule(L.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One rollout of the batch; the outputs carry it for callbacks."""
         del batch_idx
-        rollout = self.network.rollout(batch, batch.labels.shape[1])
-        terms = self.loss_terms(rollout, batch)
+        loops = batch.labels.shape[1]
+        rollout = self.network.rollout(batch, loops)
+        weights = None
+        if self.loss_weights.loops == "equal":
+            shares = self.trainer.datamodule.count_shares  # type: ignore[attr-defined]
+            weights = equal_loop_weights(shares, loops, batch.labels.device)
+        terms = self.loss_terms(rollout, batch, weights)
         loss = self.total(terms)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
         for name, term in terms.items():
@@ -145,7 +135,7 @@ class ExecutorModule(L.LightningModule):
                 self.log(log_name, value, rank_zero_only=False)
 
     def _cohorts(self) -> dict[str, list[int]]:
-        return self.trainer.datamodule.cohorts  # type: ignore[attr-defined,no-any-return]
+        return self.trainer.datamodule.cohorts  # type: ignore[attr-defined]
 
     def configure_optimizers(self) -> Any:
         """AdamW over the trainable parameters, spared groups undecayed."""
@@ -170,26 +160,3 @@ class ExecutorModule(L.LightningModule):
         self.log("train/grad_norm", norm.full_tensor() if isinstance(norm, DTensor) else norm)
         if apart:
             torch.nn.utils.clip_grad_norm_(apart, self.optimizer_config.controller_clip)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep only what a resumed run cannot load from the base again."""
-        own = self.network.own_tensor_names()
-        checkpoint["state_dict"] = {
-            name: value for name, value in checkpoint["state_dict"].items() if name.removeprefix("network.") in own
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint whose tensors are not exactly the expected ones.
-
-        Raises:
-            ValueError: naming the missing and the unexpected tensors.
-        """
-        if "state_dict" not in checkpoint:  # the sharding strategy has loaded it already
-            return
-        expected = {f"network.{name}" for name in self.network.own_tensor_names()}
-        found = set(checkpoint["state_dict"])
-        if expected != found:
-            raise ValueError(
-                f"checkpoint: missing tensors {sorted(expected - found)[:5]}, "
-                f"unexpected {sorted(found - expected)[:5]}; resume with the config the run was started with"
-            )

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from loopformer.cells.__main__ import choose
+from loopformer.cells.__main__ import parse as parse_cells
+from loopformer.cells.matrix import load_matrix
 from loopformer.cli import LoopformerCLI
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +46,7 @@ def test_python_runs() -> None:
 
 
 def test_evaluation_options_exist() -> None:
-    others = ("train.py", "benchmarks.", "dashboard")
+    others = ("train.py", "benchmarks.", "loopformer.cells", "dashboard")
     lines = [line for line in SHELL.splitlines() if not any(other in line for other in others)]
     used: dict[str, set[str]] = {"compare": set(), "mechanism": set(), "": set()}
     for line in lines:
@@ -64,6 +67,14 @@ def test_dashboard_command_runs_dry() -> None:
     (line,) = [line for line in SHELL.splitlines() if "loopformer.dashboard" in line]
     command = [sys.executable, *shlex.split(line.split("#")[0])[1:], "--dry-run"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def test_commands_of_the_cells_parse() -> None:
+    lines = [line.split("#")[0] for line in SHELL.splitlines() if "loopformer.cells" in line]
+    assert len(lines) >= 4
+    for line in lines:
+        options, _ = parse_cells(shlex.split(line)[3:])
+        assert choose(load_matrix(ROOT / options.matrix, ROOT, options.config), options.cells)
 
 
 def test_named_files_exist() -> None:

@@ -146,7 +146,9 @@ def _breakdowns(runs: Sequence[Run]) -> list[Section]:
     if not maps:
         return []
     return [
-        Section("Breakdowns", f"{COLUMNS[metric]} in percent, by kinds of queries; deeper colour is better.", "".join(maps)),
+        Section(
+            "Breakdowns", f"{COLUMNS[metric]} in percent, by kinds of queries; deeper colour is better.", "".join(maps)
+        ),
         Section("Breakdowns in full", "Every share of every group.", "".join(details)),
     ]
 

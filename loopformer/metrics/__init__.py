@@ -26,6 +26,7 @@ from loopformer.metrics.first_error_kind import (
     UnrecoveredConsistency,
 )
 from loopformer.metrics.functional import QueryOutcome, query_outcome, stop_loop
+from loopformer.metrics.generated import GeneratedShare, generated_metrics
 from loopformer.metrics.loop_accuracy import LoopAccuracy
 from loopformer.metrics.rates import (
     Complete,
@@ -77,6 +78,7 @@ __all__ = [
     "ExactStop",
     "FamilyMetric",
     "ForcedFinal",
+    "GeneratedShare",
     "Hazard",
     "InitialEstimateError",
     "LargestDecrementError",
@@ -105,6 +107,7 @@ __all__ = [
     "WrongStretches",
     "WrongTime",
     "execution_metrics",
+    "generated_metrics",
     "query_outcome",
     "stop_loop",
 ]
