@@ -23,7 +23,7 @@ from datamodules.tasks.office.scoring import run_output
 from datamodules.tasks.office.splits import SPLITS, evaluation
 from datamodules.text import TextEncoder
 from loopformer.evaluation.office_outputs import OfficeOutput, score_outputs, write_results
-from loopformer.evaluation.outcomes import atomic_path
+from loopformer.files import atomic_path
 from loopformer.generation import end_token_ids, generate_greedy
 from loopformer.language_checkpoint import LanguageCheckpoint
 

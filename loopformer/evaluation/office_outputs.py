@@ -32,7 +32,7 @@ from datamodules.tasks.office.scoring import score
 from datamodules.tasks.office.splits import SPLITS, digest, evaluation
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.office_summary import ScoredOutput, markdown, summarize
-from loopformer.evaluation.outcomes import atomic_path
+from loopformer.files import atomic_path
 
 
 @dataclass(frozen=True)
