@@ -21,7 +21,7 @@ from loopformer.cli import LoopformerCLI
 from loopformer.language_model import LanguageModel
 
 ROOT = Path(__file__).resolve().parents[1]
-MATRICES = [ROOT / "configs/ablations" / name for name in ("matrix.yaml", "matrix_scratch.yaml")]
+MATRICES = [ROOT / "configs/ablations" / name for name in ("matrix.yaml", "matrix_scratch.yaml", "matrix_tiny_base.yaml")]
 CONFIGS = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml") if path not in MATRICES
 )
