@@ -19,7 +19,7 @@ from datamodules.tasks.grammar.bracket_task import (
     BracketString,
     BracketTask,
     balanced_string,
-    draw_string,
+    draw_strings,
     growing_depths,
     wrong_closer,
 )
@@ -64,12 +64,11 @@ class BracketStream(InstanceStream[BracketString]):
         if stages is not None and not stages:
             raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
         self.stages = growing_depths() if stages is None else stages
-        self.procedure = BracketTask()
+        self.procedure = self._task = BracketTask()
 
     def draw(self, rng: random.Random, stage: int) -> list[BracketString]:
         """Draw one batch of a stage."""
-        chosen: BracketStage = self.stages[stage]
-        return [draw_string(self.procedure.alphabet, chosen, rng) for _ in range(chosen.batch_size)]  # type: ignore[attr-defined]
+        return draw_strings(self._task.alphabet, self.stages[stage], rng)
 
     def counts(self) -> list[int]:
         """Return the numbers of moves up to those of the deepest string (opening, centre, closing, verdict)."""
@@ -102,11 +101,11 @@ class BracketDepths(InstanceSet[BracketString]):
             )
         self.per_depth = per_depth
         self.seed = seed
-        self.procedure = BracketTask()
+        self.procedure = self._task = BracketTask()
 
     def instances(self) -> list[BracketString]:
         """Make the strings: yes and no alternate."""
-        alphabet, strings = self.procedure.alphabet, []  # type: ignore[attr-defined]
+        alphabet, strings = self._task.alphabet, []
         for depth in self.depths:
             rng = random.Random(f"brackets:{self.seed}:{depth}")
             for _ in range(self.per_depth):

@@ -187,40 +187,38 @@ def _window_attention(attention: Any, query: Tensor, keys: Tensor, values: Tenso
     w = memory.window
     rotated = apply_rotary_pos_emb(query.flatten(0, 1), keys.flatten(0, 1), *memory.rotary)
     query, keys = rotated[0].view_as(query).to(values.dtype), rotated[1].view_as(keys).to(values.dtype)
-    # Column o of a cell's window is the cell o - w places to its right; beyond the ends stand masked zeros.
-    near_keys = pad(keys, (0, 0, w, w)).unfold(3, 2 * w + 1, 1)  # [B, G, J, C, E, W]
-    near_values = pad(values, (0, 0, w, w)).unfold(3, 2 * w + 1, 1)
-    visible = pad(memory.layout.cell_mask, (w, w)).unfold(1, 2 * w + 1, 1)  # [B, C, W]
+    # Place o of a cell's window is the cell o - w to its right. Shifted products cost C * W, and no window is copied.
+    near_keys, near_values = pad(keys, (0, 0, w, w)), pad(values, (0, 0, w, w))
+    places = [slice(o, o + C) for o in range(2 * w + 1)]
+    visible = pad(memory.layout.cell_mask, (w, w))
     # A padded cell sees itself, so that its softmax, which nobody reads, is defined.
-    itself = torch.arange(2 * w + 1, device=query.device) == w
-    bias = torch.zeros(B, C, 2 * w + 1, device=query.device).masked_fill(~(visible | itself), -torch.inf)
+    seen = torch.stack([visible[:, place] | (o == w) for o, place in enumerate(places)], -1)  # [B, C, W]
+    bias = torch.zeros(seen.shape, device=query.device).masked_fill(~seen, -torch.inf)[:, None, None, None]
     grouped = _group_queries(query * attention.scaling, keys)  # [B, G, J, H / J, C, E]
-    scores = torch.einsum("bgjrce,bgjcew->bgjrcw", grouped, near_keys).float() + bias[:, None, None, None]
-    weights = scores.softmax(-1).to(values.dtype)
-    return torch.einsum("bgjrcw,bgjcew->bgjrce", weights, near_values).reshape(B, G, H, C, E)
+    products = [(grouped * near_keys[:, :, :, None, place]).sum(-1) for place in places]
+    weights = (torch.stack(products, -1).float() + bias).softmax(-1).to(values.dtype)
+    mixed = torch.zeros_like(grouped)
+    for o, place in enumerate(places):
+        mixed = torch.addcmul(mixed, weights[..., o, None], near_values[:, :, :, None, place])
+    return mixed.reshape(B, G, H, C, E)
 
 
 def _full_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
     """Attend to rules, cells and answer: query [B, G, H, Q, E], keys and values [B, G, J, N, E] -> [B, G, H, Q, E]."""
     B, G, H, Q, E = query.shape
-    J, C = keys.shape[2], keys.shape[3] - 1
+    J, R = keys.shape[2], H // keys.shape[2] * Q
     layout = memory.layout
-    grouped = _group_queries(query * attention.scaling, keys).to(values.dtype)  # [B, G, J, H / J, Q, E]
-    rule_keys = memory.keys[attention.layer_idx][:, None, :, None]  # [B, 1, J, 1, M, E], shared by groups and heads
-    rule_values = memory.values[attention.layer_idx][:, None, :, None]
-    from_rules = (grouped @ rule_keys.transpose(-1, -2)).float()
-    from_moving = (grouped @ keys[:, :, :, None].transpose(-1, -2)).float()
+    # All query heads of a key head are rows of one product; those of all groups against the rules, which they share.
+    rows = (query * attention.scaling).reshape(B, G, J, R, E).to(values.dtype)
+    shared = rows.transpose(1, 2).reshape(B, J, G * R, E)
+    from_rules = (shared @ memory.keys[attention.layer_idx].transpose(-1, -2)).float()
+    from_rules = from_rules.masked_fill(~layout.rule_mask[:, None, None], -torch.inf)
+    from_moving = (rows @ keys.transpose(-1, -2)).float()
     hidden_cells = pad(~layout.cell_mask, (0, 1))  # the answer is always there
-    scores = torch.cat(
-        [
-            from_rules.masked_fill(~layout.rule_mask[:, None, None, None, None], -torch.inf),
-            from_moving.masked_fill(hidden_cells[:, None, None, None, None], -torch.inf),
-        ],
-        -1,
-    )
+    from_moving = from_moving.masked_fill(hidden_cells[:, None, None, None], -torch.inf)
+    M = from_rules.shape[-1]
+    scores = torch.cat([from_rules.view(B, J, G, R, M).transpose(1, 2), from_moving], -1)
     weights = scores.softmax(-1).to(values.dtype)
-    M = rule_keys.shape[-2]
-    mixed = weights[..., :M] @ rule_values + weights[..., M:] @ values[:, :, :, None]
-    assert mixed.shape == (B, G, J, H // J, Q, E)
-    assert hidden_cells.shape == (B, C + 1)
-    return mixed.reshape(B, G, H, Q, E)
+    to_rules = weights[..., :M].transpose(1, 2).reshape(B, J, G * R, M)
+    of_rules = (to_rules @ memory.values[attention.layer_idx]).view(B, J, G, R, E).transpose(1, 2)
+    return (of_rules + weights[..., M:] @ values).reshape(B, G, H, Q, E)

@@ -168,7 +168,8 @@ class BracketStage:
         depth: most openers of a correct string.
         batch_size: strings of a batch on one rank.
         junk: most symbols behind the end.
-        deepest: share of the strings that have the stage's greatest depth; the others have any up to it.
+        deepest: share of the batches that have the stage's greatest depth; the others have any up to it. The strings
+            of a batch have one depth, so that none is padded much.
 
     Raises:
         ValueError: a value is out of range.
@@ -192,10 +193,15 @@ def growing_depths(depth: int = 6, junk: int = 4, batch_size: int = 64) -> list[
     return [*stages, BracketStage(depth, batch_size, junk)]
 
 
-def draw_string(alphabet: Alphabet, stage: BracketStage, rng: random.Random) -> BracketString:
-    """Draw a string of a stage: half of them correct, the others spoilt in one of five ways."""
+def draw_strings(alphabet: Alphabet, stage: BracketStage, rng: random.Random) -> list[BracketString]:
+    """Draw a batch of a stage."""
     depth = stage.depth if rng.random() < stage.deepest else rng.randint(0, stage.depth)
-    junk = tuple(rng.choices(alphabet.symbols, k=rng.randint(0, stage.junk)))
+    return [draw_string(alphabet, depth, stage.junk, rng) for _ in range(stage.batch_size)]
+
+
+def draw_string(alphabet: Alphabet, depth: int, most_junk: int, rng: random.Random) -> BracketString:
+    """Draw a string made with so many openers: half are correct, the others spoilt in one of five ways."""
+    junk = tuple(rng.choices(alphabet.symbols, k=rng.randint(0, most_junk)))
     spoilt = rng.choices(range(len(SPOILT_BY)), weights=(50, 25, 7, 7, 7, 4))[0]
     if spoilt == SPOILT_BY.index("coverage"):
         symbols = rng.choice(_COVERAGE)
