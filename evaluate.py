@@ -2,6 +2,7 @@
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
+    python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
 be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md.
@@ -25,11 +26,13 @@ from loopformer import checkpoint as checkpoints
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
+from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
 from loopformer.evaluation.summary import summarize, write_summary
 
-BENCHMARKS = {"graph": evaluate_graphs}
+BENCHMARKS = {"graph": evaluate_graphs, "grammar": run_grammar}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
@@ -38,6 +41,7 @@ def evaluate(
     output: Path,
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
+    grammar: GrammarOptions = GrammarOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
@@ -50,6 +54,7 @@ def evaluate(
         output: folder for the results.
         benchmark: name of the benchmark.
         graph: options of the graph benchmark.
+        grammar: options of the grammar benchmark.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
         name: how the model is called in tables and plots; by default its folder's name.
@@ -66,11 +71,15 @@ def evaluate(
     model = checkpoints.load(checkpoint, device)
     dtype = PRECISIONS[precision]
     console = Console()
+    if benchmark == "grammar":
+        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+            run_grammar(model, output, grammar, name or _run_name(checkpoint), overwrite, console)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("queries", total=None)
         with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
-            store, timing = BENCHMARKS[benchmark](
+            store, timing = evaluate_graphs(
                 model,
                 graph,
                 advance=lambda n: progress.advance(bar, n),
