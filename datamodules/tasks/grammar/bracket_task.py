@@ -176,7 +176,7 @@ class BracketStage:
     """
 
     depth: int
-    batch_size: int = 64
+    batch_size: int = 32
     junk: int = 0
     deepest: float = 0.25
 
@@ -187,10 +187,13 @@ class BracketStage:
             raise ValueError(f"stages: junk must be 0 or more, deepest between 0 and 1, got {self}")
 
 
-def growing_depths(depth: int = 6, junk: int = 4, batch_size: int = 64) -> list[BracketStage]:
-    """Return the curriculum of the feasibility study: depth 1 up to `depth`, then junk behind the end as well."""
-    stages = [BracketStage(d, batch_size) for d in range(1, depth + 1)]
-    return [*stages, BracketStage(depth, batch_size, junk)]
+def growing_depths(depth: int = 6, junk: int = 4, batch_size: int = 32) -> list[BracketStage]:
+    """Return the curriculum: depth 1, 2, 4, ... up to `depth`, then junk behind the end as well.
+
+    Source: feasibility study of looped executors, brackets (trained to depth 6, junk at the last stage).
+    """
+    depths = sorted({1, 2, *range(4, depth, 2), depth} - set(range(depth + 1, 5)))
+    return [*(BracketStage(d, batch_size) for d in depths), BracketStage(depth, batch_size, junk)]
 
 
 def draw_strings(alphabet: Alphabet, stage: BracketStage, rng: random.Random) -> list[BracketString]:
