@@ -13,7 +13,7 @@ import yaml
 from test_looped import QWEN_05B, trainable
 
 from datamodules.batch import IGNORE
-from datamodules.grammar import BracketDepths, BracketStream, GrammarDataModule
+from datamodules.grammar import BracketDepths, BracketStream, GrammarDataModule, SearchRuns, SearchStream
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.bracket_task import (
     MOVE_NAMES,
@@ -28,6 +28,8 @@ from datamodules.tasks.grammar.bracket_task import (
 )
 from datamodules.tasks.grammar.brackets import TRAINING_ALPHABET, bracket_suite
 from datamodules.tasks.grammar.recogniser import recognises
+from datamodules.tasks.grammar.search_task import PHASES, Recipe, SearchStage, SearchTask
+from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import UNDEFINED
 from evaluate import evaluate
 from loopformer import checkpoint
@@ -149,11 +151,14 @@ def real_network(path: str) -> Any:
 
 
 def test_real_backbone_builds() -> None:
-    """R as in architecture 4, and a few vectors more: bridge, heads and stop head at width 896."""
+    """R as in architecture 4, and little more: bridge and heads at width 896."""
     network = real_network("configs/grammar_brackets.yaml")
     assert trainable(network.backbone) == 178_948_608
     assert trainable(network.bridge) == 803_712 + 896
-    assert trainable(network.state_heads) == 2 * 897 + 6 * 897 + 3 * 897
+    assert trainable(network.state_heads) == (2 + 6 + 3) * 897
+    search = real_network("configs/grammar_search.yaml")
+    assert trainable(search.backbone) == 178_948_608
+    assert trainable(search.state_heads) == (3 + 3 + 19 + 2) * 897
 
 
 @pytest.fixture(scope="module")
@@ -252,3 +257,105 @@ def test_graph_model_is_refused(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "graph", checkpoint.build_network(NETWORK), NETWORK)
     with pytest.raises(ValueError, match="26 labels are not the moves of a grammar machine"):
         evaluate_grammar(checkpoint.load(tmp_path / "graph"), GrammarOptions())
+
+
+SEARCH = SearchTask()
+
+
+def test_search_moves_and_fields_by_hand() -> None:
+    puzzle = Recipe("cue_free", "nesting", 1, accept=True, backwards=False).puzzle("bacde")
+    assert SEARCH.prompt(puzzle, "executor") == "Rules: A s> b s a; B s> c.\nString: b c a.\nMove:"
+    moves = [SEARCH.labels.names[move] for move in SEARCH.states(puzzle)]
+    assert moves == ["TRY p0", "TRY p0", "PRN pref", "BT", "TRY p1", "ACC"]
+    fields = SEARCH.field_states(puzzle)
+    assert fields["left"] == [1, 2, 3, 2, 2, 4, UNDEFINED]
+    assert fields["right"] == [4, 3, 2, 3, 3, 4, UNDEFINED]
+    assert fields["depth"] == [0, 1, 2, 1, 1, 2, UNDEFINED]
+    assert [PHASES[phase] for phase in fields["phase"][:-1]] == [
+        "entered", "entered", "entered", "await_bt", "expanding", "entered",
+    ]  # fmt: skip
+    assert fields["tried"] == [0, 0, 0, 1, 1, 0, UNDEFINED]
+    assert fields["root"] == [1, 0, 0, 0, 0, 0, UNDEFINED]
+    batch = ProcedureBatcher(SEARCH, TOKENIZER).batch([puzzle])
+    view = batch.views["executor"]
+    assert view.cells is not None
+    assert TOKENIZER.convert_ids_to_tokens(view.input_ids[0, view.cells[0]].tolist()) == [":", " b", " c", " a", "."]
+
+
+@pytest.mark.parametrize("suite", ["original", "cue_free", "count_a"])
+def test_search_runs_keep_the_moves_of_the_suites(suite: str) -> None:
+    """The labels are the engine's moves whatever the letters, and the answers are the recogniser's."""
+    lengths = {"original": 3_860, "cue_free": 3_632, "count_a": 5_484}
+    total = 0
+    for family in FAMILIES:
+        for level in (1, 2, 4, 8, 16):
+            for accept in (True, False):
+                puzzle = Recipe(suite, family, level, accept, backwards=False).puzzle("cbaed")
+                assert recognises(puzzle.grammar, puzzle.string) == accept
+                total += 4 * len(puzzle.run().moves)
+    assert total == lengths[suite]
+
+
+def test_backwards_recipes_keep_the_answer_and_the_start() -> None:
+    for family in ("recursion", "nesting", "chain_depth", "sequence"):
+        for accept in (True, False):
+            puzzle = Recipe("cue_free", family, 3, accept, backwards=True).puzzle()
+            assert recognises(puzzle.grammar, puzzle.string) == accept
+            assert puzzle.grammar.start == "S"
+
+
+def test_search_stream_draws_like_lengths_without_cut() -> None:
+    stream = SearchStream()
+    task = stream.procedure
+    assert [stage.moves for stage in stream.stages] == [7, 10, 13, 16, 19, 21]
+    for stage in (0, 5):
+        for seed in range(8):
+            puzzles = stream.draw(random.Random(seed), stage)
+            steps = [task.steps(puzzle) for puzzle in puzzles]
+            assert max(steps) - min(steps) <= 3
+            assert max(steps) <= stream.stages[stage].moves
+            cut = SEARCH.labels.names.index("CUT")
+            assert not any(cut in task.states(puzzle) for puzzle in puzzles)
+    assert stream.counts()[0] == 2
+    assert stream.counts()[-1] == 21
+
+
+def test_search_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"families: got \['loops'\]"):
+        SearchStream(["loops"])
+    with pytest.raises(ValueError, match="at most 1 moves"):
+        SearchStream(stages=[SearchStage(1)])
+    deep = Recipe("original", "chain_depth", 16, accept=True, backwards=False).puzzle()
+    with pytest.raises(ValueError, match="17 nonterminals"):
+        SEARCH.prompt(deep, "executor")
+
+
+def test_search_model_trains_and_is_measured(tmp_path: Path) -> None:
+    from loopformer.executor import ExecutorModule
+
+    torch.manual_seed(0)
+    config = network_config("configs/grammar_search.yaml")
+    network = checkpoint.build_network(config)
+    module = ExecutorModule(network)
+    batch = GrammarDataModule(TOKENIZER, SearchStream(), SearchRuns()).train_batches(0, 1).batch(0, 0)
+    before = module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch))
+    before.backward()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.01 * parameter.grad
+    assert module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch)) < before
+    checkpoint.save(tmp_path / "model", network, config, {"trained_counts": [2, 5]})
+    store = evaluate_grammar(checkpoint.load(tmp_path / "model"), GrammarOptions(longest=9, letterings=1))
+    summary = summarize_grammar(store)
+    assert set(summary["by_family"]) == {"recursion", "nesting"}
+    assert summary["by_family"]["recursion"]["trained"]["yes"]["n"] > 0
+    json.dumps(summary, allow_nan=False)
+
+
+def test_local_and_global_layers_of_the_search_recipe() -> None:
+    overlay = yaml.safe_load((ROOT / "configs/recipe/local_global.yaml").read_text())
+    init = overlay["model"]["init_args"]["network"]["init_args"]
+    reach, split = init["recurrence"]["init_args"]["recurrent"], init["backbone"]["init_args"]["split"]
+    assert len(reach) == split["recurrent"]
+    assert sum(split.values()) == init["backbone"]["init_args"]["config"]["num_hidden_layers"]

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import IGNORE, Batch
-from datamodules.grammar import BracketDepths
+from datamodules.grammar_sources import BracketDepths, SearchRuns
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
+from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
+from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
 from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
@@ -32,12 +34,15 @@ EVALUATION_SEED = 11
 
 @dataclass
 class GrammarOptions:
-    """What to evaluate.
+    """What to evaluate. The first three are for models of brackets, the next three for models of the search.
 
     Attributes:
         depths: openers of the strings, such as "8,16,32".
         per_depth: correct strings at each depth, and as many with one wrong closer.
         suite: also run the 46 strings of the suite of brackets, written in the training alphabet.
+        families: families of search puzzles, such as "recursion,nesting".
+        longest: most moves of a search; all kinds of runs up to it are asked.
+        letterings: letterings of each kind of search.
         slack: loops beyond the last move at which a stop still counts as late rather than missing.
         batch_size: instances of one rollout.
     """
@@ -45,11 +50,14 @@ class GrammarOptions:
     depths: str = "2,4,6,8,16,24,32,48,64"
     per_depth: int = 64
     suite: bool = True
+    families: str = "recursion,nesting"
+    longest: int = 40
+    letterings: int = 4
     slack: int = 16
     batch_size: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("per_depth", "batch_size"):
+        for name in ("per_depth", "longest", "letterings", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"grammar.{name}: needs at least 1, got {getattr(self, name)}")
         if self.slack < 0:
@@ -90,6 +98,18 @@ def bracket_questions(options: GrammarOptions) -> Questions:
     return Questions(BracketTask(), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
 
 
+def search_questions(options: GrammarOptions) -> Questions:
+    """Return the search puzzles of an evaluation: every kind of run up to a length.
+
+    Raises:
+        ValueError: unknown families.
+    """
+    families = [family.strip() for family in options.families.split(",")]
+    runs = SearchRuns(families, longest=options.longest, letterings=options.letterings, seed=EVALUATION_SEED)
+    instances = runs.instances()
+    return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
+
+
 def choose_questions(network: LoopedTransformer, options: GrammarOptions) -> Questions:
     """Return the questions that a model's labels can answer.
 
@@ -98,6 +118,8 @@ def choose_questions(network: LoopedTransformer, options: GrammarOptions) -> Que
     """
     if network.labels == list(MOVE_LABELS.texts):
         return bracket_questions(options)
+    if network.labels == list(SEARCH_LABELS.texts):
+        return search_questions(options)
     raise ValueError(
         f"checkpoint: its {len(network.labels)} labels are not the moves of a grammar machine; "
         "train with configs/grammar_brackets.yaml"
@@ -130,7 +152,9 @@ def evaluate_grammar(
     letters = torch.zeros(I, loops, dtype=torch.int16)
     reference = torch.full((I, loops), IGNORE, dtype=torch.int16)
     stops = torch.zeros(I, dtype=torch.int32)
-    facts: dict[str, Tensor] = {name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()}
+    facts: dict[str, Tensor] = {
+        name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()
+    }
     for rows, batch in _batches(questions, batcher, steps, options.batch_size):
         count = batch.labels.shape[1] + options.slack
         read, stopped = _run(network, batch, count)

@@ -61,6 +61,7 @@ def summarize_grammar(store: OutcomeStore) -> dict[str, Any]:
         "by_depth": {
             str(d): _by_answer(outcome, (depth == d) & ~suite, accept) for d in sorted(set(depth[~suite].tolist()))
         },
+        **({"by_family": _by_family(store, outcome, accept)} if "family" in store.facts else {}),
         "suite": _by_answer(outcome, suite, accept),
         "by_training": {
             "trained": _by_answer(outcome, outcome.steps <= longest, accept),
@@ -107,6 +108,19 @@ def _cell(outcome: QueryOutcome, rows: Tensor) -> dict[str, Any]:
 def _by_answer(outcome: QueryOutcome, rows: Tensor, accept: Tensor) -> dict[str, Any]:
     """Cells of the yes and of the no among some instances."""
     return {name: _cell(outcome, rows & (accept == value)) for name, value in ANSWERS.items()}
+
+
+def _by_family(store: OutcomeStore, outcome: QueryOutcome, accept: Tensor) -> dict[str, Any]:
+    """Cells of every family, within and beyond the trained run lengths apart."""
+    beyond = outcome.steps > max(store.metadata.trained_steps, default=0)
+    names, family = store.metadata.fact_values["family"], store.facts["family"]
+    return {
+        names[number]: {
+            place: _by_answer(outcome, (family == number) & rows, accept)
+            for place, rows in (("trained", ~beyond), ("beyond", beyond))
+        }
+        for number in sorted(set(family.tolist()))
+    }
 
 
 def _moves(store: OutcomeStore, outcome: QueryOutcome) -> dict[str, Any]:
