@@ -151,7 +151,7 @@ def scatter_parts(hidden: Tensor, rules: Tensor, moving: Tensor, layout: Layout)
 
 def _attention_of(layer: nn.Module) -> Any:
     if not isinstance(layer, FUSED_LAYERS):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004  (the user's choice of model, not a caller's mistake)
             f"recurrence: FixedRules knows the layers of Qwen2, Qwen3, Llama and Mistral, not {type(layer).__name__}"
         )
     return cast("Any", layer).self_attn

@@ -122,7 +122,7 @@ def build(reach: dict[str, Any], model_type: str = "qwen2", bridge: Bridge | Non
     network = make_network(FixedRules(**reach), model_type, split=SPLIT, std=0.15, bridge=bridge)
     with torch.no_grad():  # away from the identity
         for parameter in [] if bridge is None else bridge.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
     return network
 
 
@@ -220,7 +220,7 @@ def test_the_answer_does_not_read_positions() -> None:
 
 
 def test_rules_are_the_stock_models() -> None:
-    """What P makes of the rules is what the stock model makes of them alone, and what it makes of them never changes."""
+    """What P makes of the rules is what the stock model makes of them alone, wherever cells lie between."""
     network = build({})
     backbone = network.backbone
     lengths, cells = LENGTHS[:1], CELLS[:1]

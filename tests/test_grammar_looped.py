@@ -343,7 +343,7 @@ def test_search_model_trains_and_is_measured(tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.grad is not None:
-                parameter -= 0.01 * parameter.grad
+                parameter.add_(parameter.grad, alpha=-0.01)
     assert module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch)) < before
     checkpoint.save(tmp_path / "model", network, config, {"trained_counts": [2, 5]})
     store = evaluate_grammar(checkpoint.load(tmp_path / "model"), GrammarOptions(longest=9, letterings=1))

@@ -147,11 +147,11 @@ def evaluate_grammar(
     questions = choose_questions(network, options)
     batcher = ProcedureBatcher(questions.task, network.backbone.tokenizer)
     steps = np.array([questions.task.steps(instance) for instance in questions.instances])
-    I, loops = len(steps), int(steps.max()) + options.slack
-    begin(I)
-    letters = torch.zeros(I, loops, dtype=torch.int16)
-    reference = torch.full((I, loops), IGNORE, dtype=torch.int16)
-    stops = torch.zeros(I, dtype=torch.int32)
+    size, loops = len(steps), int(steps.max()) + options.slack
+    begin(size)
+    letters = torch.zeros(size, loops, dtype=torch.int16)
+    reference = torch.full((size, loops), IGNORE, dtype=torch.int16)
+    stops = torch.zeros(size, dtype=torch.int32)
     facts: dict[str, Tensor] = {
         name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()
     }
@@ -163,7 +163,7 @@ def evaluate_grammar(
         reference[rows, : batch.labels.shape[1]] = batch.labels.to(torch.int16)
         stops[rows] = stopped
         for name, values in batch.facts.items():
-            facts.setdefault(name, torch.zeros(I, dtype=torch.int32))[rows] = values.to(torch.int32)
+            facts.setdefault(name, torch.zeros(size, dtype=torch.int32))[rows] = values.to(torch.int32)
         advance(len(rows))
     return OutcomeStore(
         metadata=OutcomeMetadata(
@@ -177,8 +177,8 @@ def evaluate_grammar(
         ),
         letters=letters,
         reference=reference,
-        row=torch.arange(I, dtype=torch.int32),
-        instance=torch.arange(I, dtype=torch.int32),
+        row=torch.arange(size, dtype=torch.int32),
+        instance=torch.arange(size, dtype=torch.int32),
         steps=torch.from_numpy(steps.astype(np.int32)),
         stops=stops,
         stratum=(2 * facts["depth"] + facts["accept"]).to(torch.int16),

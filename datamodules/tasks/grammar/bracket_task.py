@@ -207,10 +207,10 @@ def draw_string(alphabet: Alphabet, depth: int, most_junk: int, rng: random.Rand
     junk = tuple(rng.choices(alphabet.symbols, k=rng.randint(0, most_junk)))
     spoilt = rng.choices(range(len(SPOILT_BY)), weights=(50, 25, 7, 7, 7, 4))[0]
     if spoilt == SPOILT_BY.index("coverage"):
-        symbols = rng.choice(_COVERAGE)
+        covering = rng.choice(_COVERAGE)
         # The coverage strings are written in the training alphabet.
         names = dict(zip(TRAINING_ALPHABET.symbols, alphabet.symbols, strict=True))
-        return BracketString(tuple(names[symbol] for symbol in symbols), junk, depth=len(symbols) // 2, spoilt=spoilt)
+        return BracketString(tuple(names[symbol] for symbol in covering), junk, depth=len(covering) // 2, spoilt=spoilt)
     if spoilt == 1 and depth:
         string = wrong_closer(alphabet, depth, rng)
         return BracketString(string.symbols, junk, depth, spoilt)

@@ -21,6 +21,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from datamodules.tasks.grammar.grammar import Grammar, make_grammar
@@ -62,16 +63,18 @@ class SearchTask(Procedure[Puzzle]):
 
     views: ClassVar[tuple[str, ...]] = ("executor",)
     labels = SEARCH_LABELS
-    fields: ClassVar[Mapping[str, LabelSet | None]] = {
-        "left": CELLS,
-        "right": CELLS,
-        "depth": CELLS,
-        "phase": LabelSet(PHASES, tuple(f" {phase}" for phase in PHASES)),
-        "tried": LabelSet(
-            tuple(map(str, range(MOST_RULES + 1))), tuple(f" {count}" for count in range(MOST_RULES + 1))
-        ),
-        "root": LabelSet(("no", "yes"), (" no", " yes")),
-    }
+    fields: Mapping[str, LabelSet | None] = MappingProxyType(
+        {
+            "left": CELLS,
+            "right": CELLS,
+            "depth": CELLS,
+            "phase": LabelSet(PHASES, tuple(f" {phase}" for phase in PHASES)),
+            "tried": LabelSet(
+                tuple(map(str, range(MOST_RULES + 1))), tuple(f" {count}" for count in range(MOST_RULES + 1))
+            ),
+            "root": LabelSet(("no", "yes"), (" no", " yes")),
+        }
+    )
 
     def prompt(self, instance: Puzzle, view: str) -> str:
         """Return the prompt; there is one view, in which the number of moves does not occur.
@@ -257,7 +260,7 @@ def _writable_steps(puzzle: Puzzle) -> int | None:
 def draw_puzzles(
     families: tuple[str, ...], suites: tuple[str, ...], stage: SearchStage, rng: random.Random
 ) -> list[Puzzle]:
-    """Draw a batch of a stage: runs of like lengths, letters permuted, yes and no with equal chance where both exist."""
+    """Draw a batch of a stage: runs of like lengths, permuted letters, yes and no with equal chance if both exist."""
     table = run_lengths(families, stage.moves, suites)
     longest = rng.choice(list(table))
     near = [recipe for steps, recipes in table.items() if longest - 3 <= steps <= longest for recipe in recipes]
