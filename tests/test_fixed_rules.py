@@ -263,3 +263,24 @@ def test_mistakes_are_named() -> None:
         rollout(build({"recurrent": ["full"] * 3}))
     with pytest.raises(ValueError, match="needs prompts with cells"):
         build({}).start_from(prompts(), LENGTHS)
+
+
+@pytest.mark.parametrize("reach", REACHES[:3], ids=["window", "window1", "mixed"])
+def test_autocast_stays_close_and_keeps_gradients(reach: dict[str, Any]) -> None:
+    network = build(reach, bridge=ReinjectionBridge())
+    exact = rollout(network).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = rollout(network)
+        rough.sum().backward()
+    assert float((rough.detach() - exact).abs().mean()) < 0.05 * float(exact.abs().mean())
+    for layer in network.backbone.recurrent:
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+def test_512_loops_stay_finite() -> None:
+    network = build({}, bridge=ReinjectionBridge())
+    with torch.no_grad():
+        start = network.start_from(prompts(), LENGTHS, cells=CELLS)
+        norms = [float(state.norm()) for state in islice(network.states(start), 512)]
+    assert torch.isfinite(torch.tensor(norms)).all()
+    assert norms[-1] < 100 * norms[1]
