@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from loopformer import checkpoint
+from loopformer.sharding import gather
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class ExportModel(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the folder on rank 0."""
+        gather(pl_module.network)  # type: ignore[arg-type]
         if not trainer.is_global_zero or trainer.interrupted:
             return
         module: Any = pl_module

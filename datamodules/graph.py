@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
-from datamodules.graph_evaluation import EvaluationSource, EvaluationSplit
+from datamodules.graph_evaluation import EvaluationSource, EvaluationSplit, JoinedEvaluation
 from datamodules.graph_sources import PublishedSplit, TrainSource
 from datamodules.loader import BatchLoader, BatchSource
 from datamodules.resumable import ResumableDataModule
@@ -33,6 +33,8 @@ class GraphDataModule(ResumableDataModule):
         tokenizer: the model's tokenizer (the command line links it from the model).
         train: where training graphs come from; default the published cyclic split.
         validation: what is evaluated during training; default 64 graphs at each of 1-12 of the cyclic data.
+        long_validation: further validation examples at counts of their own, say 16, 32 and 64: a cohort "long" for
+            selecting a checkpoint by its rollouts; None for nothing.
         test: what `trainer.test` evaluates; None for nothing.
         templates: wordings of the training prompts, taken in turn batch by batch.
         evaluation_template: wording of the validation and test prompts; default the first of `templates`.
@@ -52,6 +54,7 @@ class GraphDataModule(ResumableDataModule):
         tokenizer: PreTrainedTokenizerBase,
         train: TrainSource | None = None,
         validation: EvaluationSource | None = None,
+        long_validation: EvaluationSource | None = None,
         test: EvaluationSource | None = None,
         templates: list[str] | None = None,
         evaluation_template: str | None = None,
@@ -64,6 +67,10 @@ class GraphDataModule(ResumableDataModule):
             raise ValueError(f"seed: got {seed}; use 0 or more")
         self.train_source = PublishedSplit() if train is None else train
         self.validation = EvaluationSplit() if validation is None else validation
+        self._long_counts: list[int] = []
+        if long_validation is not None:
+            self._long_counts = np.unique(long_validation.graphs().depth).tolist()
+            self.validation = JoinedEvaluation(self.validation, long_validation)
         self.test = test
         self.seed = seed
         names = ["published"] if templates is None else templates
@@ -103,14 +110,20 @@ class GraphDataModule(ResumableDataModule):
         return self.train_source.counts()
 
     @property
+    def count_shares(self) -> dict[int, float]:
+        """Share of the training examples at each requested count (of the current stage, where there are stages)."""
+        return self.train_source.shares()
+
+    @property
     def cohorts(self) -> dict[str, list[int]]:
-        """Validation counts by cohort: trained, held out (below the largest trained count) and beyond it."""
+        """Validation counts by cohort: trained, held out (below the largest trained count), beyond it, and long."""
         trained = self.trained_counts
-        present = [int(n) for n in np.unique(self.validation.graphs().depth)]
+        present = [int(n) for n in np.unique(self.validation.graphs().depth) if n not in self._long_counts]
         parts = {
             "trained": [n for n in present if n in trained],
             "held_out": [n for n in present if n not in trained and n < trained[-1]],
             "beyond": [n for n in present if n > trained[-1]],
+            "long": self._long_counts,
         }
         return {name: counts for name, counts in parts.items() if counts}
 

@@ -44,6 +44,31 @@ class EvaluationSource(ABC):
         return GraphRows(graphs, [batcher], EvaluationOrder(graphs.depth, self.batch_size, rank=rank, world=world))
 
 
+class JoinedEvaluation(EvaluationSource):
+    """Two sources one after the other, with the batch size of the first.
+
+    Raises:
+        ValueError: their node names have different numbers of letters, or both ask for the same count.
+    """
+
+    def __init__(self, first: EvaluationSource, second: EvaluationSource) -> None:
+        super().__init__(first.batch_size)
+        if first.letters != second.letters:
+            raise ValueError(
+                f"long_validation: its node names have {second.letters} letters, those of validation {first.letters}; "
+                "make them equal"
+            )
+        both = sorted(set(first.graphs().depth.tolist()) & set(second.graphs().depth.tolist()))
+        if both:
+            raise ValueError(f"long_validation: counts {both} occur in validation too; choose depths it does not have")
+        self.letters = first.letters
+        self._joined = Graphs.concatenate([first.graphs(), second.graphs()])
+
+    def graphs(self) -> Graphs:
+        """Return the examples of both."""
+        return self._joined
+
+
 class EvaluationSplit(EvaluationSource):
     """A published split, or the first examples of each depth of it ("64 at each of 1-12").
 

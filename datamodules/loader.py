@@ -88,8 +88,10 @@ class BatchLoader:
 class TrainingOrder:
     """Order of training: a shuffle per epoch, optionally in batches that each hold one group (one depth) only.
 
-    Every example occurs in every epoch; the last batch of a group may be smaller. All ranks get the same number of
-    batches: where they do not divide evenly, the first batches of the epoch occur twice (at most world - 1 of them).
+    Every example occurs in every epoch; the last batch of a group may be smaller. The ranks share out batches of
+    `world * batch_size` examples, so they are at the same depth at every step and together do what one process does
+    with that batch size. A batch that does not divide evenly is filled up with its own first examples (at most
+    world - 1 of them occur twice).
 
     Args:
         size: number of examples.
@@ -108,19 +110,20 @@ class TrainingOrder:
     ) -> None:
         if size < 1 or batch_size < 1:
             raise ValueError(f"batch_size={batch_size}, {size} examples: both must be 1 or more")
-        self._seed, self._batch_size, self._rank, self._world = seed, batch_size, rank, world
+        self._seed, self._batch_size, self._rank, self._world = seed, batch_size * world, rank, world
         labels = np.zeros(size, dtype=np.int64) if groups is None else groups
         self._groups = [np.flatnonzero(labels == group) for group in np.unique(labels)]
-        self._batches = sum(math.ceil(len(group) / batch_size) for group in self._groups)
+        self._batches = sum(math.ceil(len(group) / self._batch_size) for group in self._groups)
         self._epoch_batches = lru_cache(maxsize=1)(self._shuffle)
 
     def __len__(self) -> int:
-        return math.ceil(self._batches / self._world)
+        return self._batches
 
     def rows(self, epoch: int, position: int) -> Rows:
         """Return the examples of a batch of this rank."""
-        batches = self._epoch_batches(epoch)
-        return batches[(position * self._world + self._rank) % len(batches)]
+        batch = self._epoch_batches(epoch)[position]
+        share = math.ceil(len(batch) / self._world)
+        return np.resize(batch, share * self._world)[self._rank :: self._world]
 
     def _shuffle(self, epoch: int) -> list[Rows]:
         rng = np.random.default_rng((self._seed, epoch))

@@ -209,6 +209,7 @@ def _set_up_messages() -> None:
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # the frozen backbone is in eval mode on purpose
         r"Experiment logs directory .* exists and is not empty",  # it holds this run's other files
+        r"It is recommended to use `self\.log\(.*sync_dist",  # the metrics have exchanged those values themselves
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own affair
     ):
         warnings.filterwarnings("ignore", message=message)

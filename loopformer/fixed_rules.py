@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from loopformer.backbone import Backbone, Geometry, run_layers, take_positions
-from loopformer.cells import (
+from loopformer.recurrence import Recurrence, Start
+from loopformer.recurring_cells import (
     CellMemory,
     Layout,
     Reach,
@@ -26,14 +27,13 @@ from loopformer.cells import (
     update_answer,
     update_cells,
 )
-from loopformer.recurrence import Recurrence, Start
 
 
 class FixedRules(Recurrence):
     """The cells of the prompt and its answer loop; the rules are a memory made in loop 1.
 
-    What a layer lets a cell see is chosen per layer: `loopformer.cells` says what "window" and "full" mean. The rules
-    pass P, R and C exactly once. C reads out the answer's state.
+    What a layer lets a cell see is chosen per layer; `loopformer.recurring_cells` says what "window" and "full" mean.
+    The rules pass P, R and C exactly once. C reads out the answer's state.
 
     Args:
         window: neighbours that a cell sees to either side in a "window" layer.
