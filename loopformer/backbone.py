@@ -52,11 +52,13 @@ class Geometry:
         mask: attention mask as the layers take it; None stands for plain causal attention.
         rotary: cosines and sines of the position embedding, [B or 1, S, head_dim] each.
         answer_positions: [B] index of the token whose state is read out.
+        cells: [B, C] indices of the task's cells, NO_CELL after the last; None where it has none.
     """
 
     mask: Tensor | None
     rotary: tuple[Tensor, Tensor]
     answer_positions: Tensor
+    cells: Tensor | None = None
 
 
 class Backbone(nn.Module):

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import Batch
-from loopformer.looped import LoopedTransformer, Rollout
-from loopformer.losses import initial_loss, letter_loss, stop_loss
+from loopformer.looped import LoopedTransformer
+from loopformer.losses import field_loss, initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
+from loopformer.rollout import Rollout
+
+FIELD = "field_"
+"""Before a field's name in the names of the loss terms."""
 
 
 @dataclass
@@ -25,12 +29,21 @@ class LossWeights:
         initial: cross-entropy of the direct head at loop 0 against the start state. Extra supervision, absent from the
             published recipe; from scratch it shortens the plateau before the lookup forms.
         stop: balanced stop loss of the halting part (models that have one).
+        fields: cross-entropy of the named state fields (models with state heads): one weight for all, or by name.
     """
 
     letter: float = 1.0
     direct: float = 0.25
     initial: float = 0.0
     stop: float = 0.1
+    fields: float | dict[str, float] = 0.5
+
+    def of(self, term: str) -> float:
+        """Return the weight of a loss term; a field's is called `field_NAME`."""
+        if term.startswith(FIELD):
+            return self.fields[term.removeprefix(FIELD)] if isinstance(self.fields, dict) else self.fields
+        weight: float = getattr(self, term)
+        return weight
 
 
 class ExecutorModule(L.LightningModule):
@@ -55,6 +68,13 @@ class ExecutorModule(L.LightningModule):
         self.strict_loading = False  # frozen base weights are not in the training checkpoint; see on_load_checkpoint
         if losses.initial and network.direct_head is None:
             raise ValueError("losses.initial: needs network.direct_head, which reads loop 0")
+        if isinstance(losses.fields, dict):
+            heads = set() if network.state_heads is None else set(network.state_heads.sizes)
+            if odd := sorted(heads ^ set(losses.fields)):
+                raise ValueError(
+                    f"losses.fields: {odd[0]!r} has a weight or a head in network.state_heads, not both; "
+                    "give one number for all fields, or exactly one weight per head"
+                )
 
     def loss_terms(self, rollout: Rollout, batch: Batch) -> dict[str, Tensor]:
         """Return the unweighted terms that this model has, by the names of `LossWeights`."""
@@ -65,11 +85,30 @@ class ExecutorModule(L.LightningModule):
             terms["initial"] = initial_loss(rollout.initial_logits, batch.initial)
         if rollout.stop_logits is not None and self.loss_weights.stop:
             terms["stop"] = stop_loss(rollout.stop_logits, batch.steps)
+        for name, logits in rollout.field_logits.items():
+            if name not in batch.fields:
+                raise ValueError(
+                    f"network.state_heads: the data have no field {name!r}, only {sorted(batch.fields)}; "
+                    "remove its head, or train on a task that has it"
+                )
+            terms[FIELD + name] = field_loss(logits, batch.fields[name])
         return terms
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
         """Weighted sum of loss terms."""
-        return torch.stack([getattr(self.loss_weights, name) * term for name, term in terms.items()]).sum()
+        return torch.stack([self.loss_weights.of(name) * term for name, term in terms.items()]).sum()
+
+    def on_fit_start(self) -> None:
+        """Compare the model's labels with the task's, before anything is trained.
+
+        Raises:
+            ValueError: they differ; the label numbers would mean different things.
+        """
+        labels = getattr(getattr(self.trainer, "datamodule", None), "labels", None)
+        if labels is not None and list(labels.texts) != self.network.labels:
+            raise ValueError(
+                f"network.labels: got {self.network.labels}, the task has {list(labels.texts)}; make them equal"
+            )
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One rollout of the batch; the outputs carry it for callbacks."""

@@ -5,15 +5,19 @@ from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
 from loopformer.bridge import Bridge, ReentryBridge
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
 from loopformer.looped import DirectHead, LoopedTransformer
+from loopformer.noise import StateNoise
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
+from loopformer.state_heads import ClassHead, FieldHead, MarkerHead, PointerHead, StateHeads
 
 __all__ = [
     "Adaptation",
     "AffineTimer",
     "Backbone",
     "Bridge",
+    "ClassHead",
     "DirectHead",
     "Everything",
+    "FieldHead",
     "FixedPrompt",
     "Frozen",
     "FullSequence",
@@ -21,10 +25,14 @@ __all__ = [
     "Halting",
     "LoRA",
     "LoopedTransformer",
+    "MarkerHead",
+    "PointerHead",
     "PretrainedBackbone",
     "Recurrence",
     "RecurrentBlock",
     "ReentryBridge",
     "ScratchBackbone",
+    "StateHeads",
+    "StateNoise",
     "StopHead",
 ]

@@ -5,6 +5,7 @@
 
 from loopformer.metrics.base import CountMetric, CurveMetric
 from loopformer.metrics.collection import PANELS, execution_metrics
+from loopformer.metrics.field_accuracy import FieldAccuracy
 from loopformer.metrics.first_error import CorrectPrefix, Hazard, Survival
 from loopformer.metrics.functional import QueryOutcome, query_outcome, stop_loop
 from loopformer.metrics.loop_accuracy import LoopAccuracy
@@ -33,6 +34,7 @@ __all__ = [
     "EarlyStop",
     "EndToEnd",
     "ExactStop",
+    "FieldAccuracy",
     "ForcedFinal",
     "Hazard",
     "LateStop",

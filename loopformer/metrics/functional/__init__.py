@@ -3,6 +3,7 @@
 The tables are sums over queries, so those of several batches, processes or graphs simply add up.
 """
 
+from loopformer.metrics.functional.field_accuracy import field_counts
 from loopformer.metrics.functional.first_error import (
     Exposure,
     correct_prefix,
@@ -34,6 +35,7 @@ __all__ = [
     "check_outcome",
     "correct_prefix",
     "exposure",
+    "field_counts",
     "first_error",
     "first_error_counts",
     "hazard",
