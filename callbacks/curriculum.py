@@ -9,7 +9,7 @@ import lightning as L
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
-from datamodules.batch import Batch
+from datamodules.batch import IGNORE, Batch
 
 log = logging.getLogger(__name__)
 
@@ -22,18 +22,20 @@ class Curriculum(L.Callback):
     ends when that is done.
 
     Args:
+        fields: count a rollout as a success only if the named state fields are right at every loop, too.
         gate: exponential average of the success at which the next stage begins.
         momentum: weight of the past in that average.
         first_stage_lr: factor on the learning rate while the first stage lasts. The plateau before the lookup forms is
             shorter at a rate at which deep rollouts would later diverge.
     """
 
-    def __init__(self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0) -> None:
+    def __init__(self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0, fields: bool = False) -> None:
         if not 0 < gate < 1:
             raise ValueError(f"Curriculum.gate: needs a value between 0 and 1, got {gate}")
         self.gate = gate
         self.momentum = momentum
         self.first_stage_lr = first_stage_lr
+        self.fields = fields
         self.stage = 0
         self.average = 0.0
         self.complete = False
@@ -60,7 +62,10 @@ class Curriculum(L.Callback):
         del batch_idx
         rollout = outputs["rollout"]
         readouts = [rollout.letter_logits, rollout.direct_logits]
-        worse = torch.stack([_complete(logits, batch.labels) for logits in readouts if logits is not None]).min()
+        right = [_complete(logits, batch.labels) for logits in readouts if logits is not None]
+        if self.fields:
+            right += [_complete(logits, batch.fields[name]) for name, logits in rollout.field_logits.items()]
+        worse = torch.stack([rows.double().mean() for rows in right]).min()
         success = float(trainer.strategy.reduce(worse, reduce_op="mean"))  # all ranks move on at the same step
         self.average = self.momentum * self.average + (1 - self.momentum) * success
         pl_module.log("train/stage", float(self.stage), prog_bar=True)
@@ -95,5 +100,5 @@ class Curriculum(L.Callback):
 
 
 def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Share of rows [B, T] whose predictions are all right."""
-    return (logits.argmax(-1) == labels).all(1).double().mean()
+    """Which rows of labels [B, T] are predicted right wherever there is a label."""
+    return ((logits.argmax(-1) == labels) | (labels == IGNORE)).all(1)

@@ -30,12 +30,15 @@ from datamodules.tasks.procedure import LabelSet, Procedure
 
 Recipe = TapeRecipe | RegisterRecipe | StackRecipe
 
+ENDING = 0.2
+"""Share of training machines that end by themselves."""
+
 RECIPES: dict[str, Recipe] = {
-    "fsm": TapeRecipe(),
-    "coloured": TapeRecipe(states=26, colours=True),
-    "registers": RegisterRecipe(),
-    "jumps": RegisterRecipe(branch_rate=0.25, targets=True),
-    "stack": StackRecipe(),
+    "fsm": TapeRecipe(end_share=ENDING),
+    "coloured": TapeRecipe(states=26, colours=True, end_share=ENDING),
+    "registers": RegisterRecipe(end_share=ENDING),
+    "jumps": RegisterRecipe(branch_rate=0.25, targets=True, end_share=ENDING),
+    "stack": StackRecipe(end_share=ENDING),
 }
 """The full-size machine of each task."""
 

@@ -73,7 +73,7 @@ def split(machine: str, name: str, recipe: Recipe | None = None) -> MachineSplit
     Raises:
         ValueError: no such task or split.
     """
-    full = replace(find_recipe(machine) if recipe is None else recipe, tables="held_out")
+    full = replace(find_recipe(machine) if recipe is None else recipe, tables="held_out", end_share=0.0)
     if name not in SPLITS:
         raise ValueError(f"splits: got {name!r}; use some of {', '.join(SPLITS)}")
     size = full.cells if isinstance(full, TapeRecipe) else full.lines
