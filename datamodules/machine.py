@@ -118,7 +118,8 @@ class _StreamBatches(BatchSource):
     def batch(self, epoch: int, position: int) -> Batch:
         stage = self._stream.stage
         key = (self._seed, epoch * len(self) + position, stage, self._rank)
-        return self._batcher.batch(self._stream.stages[stage].draw(key))
+        part = self._stream.stages[stage]
+        return self._batcher.batch(part.draw(key), runs=part.runs)
 
 
 class _SetBatches(BatchSource):

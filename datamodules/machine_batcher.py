@@ -59,7 +59,12 @@ class MachineBatcher:
         self.label_ids = torch.from_numpy(self._word_ids[: len(STATES)])
 
     def batch(
-        self, machines: Machines, counts: int | IntArray | None = None, *, ids: Iterable[int] | None = None
+        self,
+        machines: Machines,
+        counts: int | IntArray | None = None,
+        *,
+        ids: Iterable[int] | None = None,
+        runs: int = 1,
     ) -> Batch:
         """Build a batch.
 
@@ -67,6 +72,7 @@ class MachineBatcher:
             machines: B machines.
             counts: requested loops, one for all or [B]; default `machines.depth`.
             ids: [B] instance ids; default 0..B-1.
+            runs: so many rows side by side have one table; a model may read it once for all of them.
 
         Returns:
             A batch with the views "full" and "executor", on the CPU; T is the largest count.
@@ -82,7 +88,7 @@ class MachineBatcher:
         over = np.arange(loops + 1) > steps[:, None]
         fields = {name: np.where(over, IGNORE, lookup(FIELDS[name])[words]) for name, words in run.state.items()}
         return Batch(
-            views={"full": self._view(prompt, steps), "executor": self._view(prompt, None)},
+            views={"full": self._view(prompt, steps, runs), "executor": self._view(prompt, None, runs)},
             labels=_long(np.where(over[:, 1:], IGNORE, run.visible)),
             steps=torch.from_numpy(steps),
             initial=_long(machines.initial()),
@@ -106,7 +112,7 @@ class MachineBatcher:
                 if ids != view.input_ids[row, : view.lengths[row]].tolist():
                     raise ValueError(f"tokenizer: it splits a whole {name} prompt otherwise: {texts[row]!r}; {_FIX}")
 
-    def _view(self, prompt: Prompt, steps: NDArray[np.int64] | None) -> PromptView:
+    def _view(self, prompt: Prompt, steps: NDArray[np.int64] | None, runs: int = 1) -> PromptView:
         """Fill in one view; `steps` [B] where it shows the count. Padding on the right has id 0."""
         size = len(prompt.words)
         width = np.zeros(size, dtype=np.int64) if steps is None else np.array([len(str(n)) for n in steps.tolist()])
@@ -123,14 +129,19 @@ class MachineBatcher:
                 block[:, layout.digits] = self._digit_ids[steps[rows, None] // powers % 10]
             ids[rows, : len(layout.ids)] = block
             lengths[rows] = len(layout.ids)
-        return PromptView(torch.from_numpy(ids), torch.from_numpy(lengths))
+        shared = None
+        if runs > 1:
+            # Everything before the start's first word is the table's, the fixed text included.
+            columns = np.array([layouts[m].places[prompt.start] for m in width.tolist()], dtype=np.int64)
+            shared = torch.from_numpy(np.stack([np.arange(size) // runs, columns], axis=1))
+        return PromptView(torch.from_numpy(ids), torch.from_numpy(lengths), shared=shared)
 
     def _layout(self, pieces: tuple[str, ...], digits: int) -> _Layout:
         """Tokenise prompts that differ in every place, or in every digit; kept for the next batch."""
         if (pieces, digits) not in self._layouts:
             places = len(pieces) - 1
             words = np.repeat(np.array([[FILLERS[0]], [FILLERS[1]], [FILLERS[0]]]), places, axis=1)
-            prompt = Prompt(pieces, words)
+            prompt = Prompt(pieces, words, 0)
             counts = [None] * 3 if not digits else [int(d * digits) for d in "112"]
             ids = self._tokenize([prompt.text(row, count) for row, count in enumerate(counts)])
             if len({len(row) for row in ids}) > 1:

@@ -26,7 +26,7 @@ from transformers import (
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 
-from loopformer.tokenizer import check_words, tiny_tokenizer, word_list
+from loopformer.tokenizer import check_words, tiny_tokenizer, tiny_words
 
 TINY = "tiny"
 """Name of the embedded tokenizer where a tokenizer's id or path is asked for."""
@@ -219,8 +219,7 @@ class ScratchBackbone(Backbone):
         split: Split = Split(1, 1, 1),
         words: Sequence[str] = (),
     ) -> None:
-        listed = word_list(words)
-        loaded = tiny_tokenizer(listed) if tokenizer == TINY else AutoTokenizer.from_pretrained(tokenizer)
+        loaded = tiny_tokenizer(tiny_words(words)) if tokenizer == TINY else AutoTokenizer.from_pretrained(tokenizer)
         check_words(loaded, words)
         fields = {"vocab_size": len(loaded), "pad_token_id": loaded.pad_token_id, **config}
         hf_config = AutoConfig.for_model(model_type, **fields)

@@ -21,6 +21,7 @@ from loopformer.halting import Halting, HaltingInputs
 from loopformer.noise import StateNoise
 from loopformer.recurrence import Recurrence, Start
 from loopformer.rollout import Rollout
+from loopformer.shared_prompt import can_share, shared_start
 from loopformer.state_heads import FieldInputs, StateHeads
 
 LETTERS = [f" {letter}" for letter in string.ascii_uppercase]
@@ -118,6 +119,8 @@ class LoopedTransformer(nn.Module):
     def start(self, batch: Batch) -> Start:
         """Run P and loop 1 on the executor's prompt view."""
         view = batch.views[self.recurrence.view]
+        if can_share(self.recurrence, view):
+            return shared_start(self.backbone, view)
         return self.start_from(view.input_ids, view.lengths, cells=view.cells)
 
     def start_from(

@@ -21,6 +21,11 @@ LETTERS = tuple(string.ascii_uppercase + string.ascii_lowercase)
 WORD_LISTS = {"machines": MACHINE_WORDS}
 """Whole words, each with its leading space, that a task's prompts need as one token, by the name of the list."""
 
+WORD_LIST_PHRASES = {
+    "machines": ("Rules:", ";\nTape:", ";\nStart:", "Program:", ";\nRegisters:", ";\nStack:", "\nStart:")
+}
+"""Fixed parts of the prompts in those words, one token each in the embedded tokenizer."""
+
 PHRASES = ("Rules: (", ") (", ")\nStart:", "\nSteps: ", "\nAnswer:")
 
 
@@ -34,6 +39,16 @@ def word_list(names: Sequence[str]) -> list[str]:
         if name not in WORD_LISTS:
             raise ValueError(f"backbone.words: got {name!r}; use some of {', '.join(WORD_LISTS)}")
     return list(dict.fromkeys(word for name in names for word in WORD_LISTS[name]))
+
+
+def tiny_words(names: Sequence[str]) -> list[str]:
+    """Return what the embedded tokenizer learns for some lists: their words and phrases, each once.
+
+    Raises:
+        ValueError: there is no such list.
+    """
+    phrases = [phrase for name in names for phrase in WORD_LIST_PHRASES.get(name, ())]
+    return list(dict.fromkeys([*word_list(names), *phrases]))
 
 
 def check_words(tokenizer: PreTrainedTokenizerBase, names: Sequence[str]) -> None:

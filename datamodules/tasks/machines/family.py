@@ -148,26 +148,31 @@ class MachineStage:
     Attributes:
         recipe: how the stage's machines are drawn.
         depths: requested steps (instructions); each batch draws one of them.
-        batch_size: machines of a batch on one rank.
+        batch_size: runs of a batch on one rank.
+        runs: runs of one machine behind one another; the model then reads their common table once.
 
     Raises:
-        ValueError: a value is below 1, or there is no depth.
+        ValueError: a value is below 1, there is no depth, or the runs do not fill the batch evenly.
     """
 
     recipe: Recipe
     depths: tuple[int, ...]
     batch_size: int = 64
+    runs: int = 4
 
     def __post_init__(self) -> None:
         if not self.depths or min(self.depths) < 1:
             raise ValueError(f"stages.depths: got {self.depths}; give at least one depth, each 1 or more")
         if self.batch_size < 1:
             raise ValueError(f"stages.batch_size: got {self.batch_size}; it must be 1 or more")
+        if self.runs < 1 or self.batch_size % self.runs:
+            raise ValueError(f"stages.runs: got {self.runs}; use a divisor of batch_size ({self.batch_size})")
 
     def draw(self, key: tuple[int, ...]) -> Machines:
         """Draw a batch; `key` (non-negative integers) decides everything."""
         rng = np.random.default_rng(key)
-        return self.recipe.draw(rng, self.batch_size, int(rng.choice(self.depths)))
+        machines = self.recipe.draw(rng, self.batch_size // self.runs, int(rng.choice(self.depths)))
+        return machines.repeat(rng, self.runs)
 
 
 def curriculum(recipe: Recipe, depths: tuple[int, ...] = (1, 2, 3, 4, 6)) -> list[MachineStage]:

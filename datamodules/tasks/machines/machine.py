@@ -55,10 +55,13 @@ class Prompt:
     Attributes:
         pieces: P + 1 fixed texts around the places, the last one empty: the prompt ends before the count or the answer.
         words: [B, P] word numbers.
+        start: the first place of the start; what stands before it belongs to the table and is the same for all runs
+            of one machine.
     """
 
     pieces: tuple[str, ...]
     words: IntArray
+    start: int
 
     def text(self, row: int, count: int | None = None) -> str:
         """Write one prompt down to the answer position; with the requested count if there is one."""
@@ -110,8 +113,20 @@ class Machines(ABC):
         """[B, X] what makes two machines the same task, whatever the names and the displayed order."""
 
     @abstractmethod
+    def restart(self: SetT, rng: np.random.Generator) -> SetT:
+        """The same tables with other starts, drawn independently."""
+
+    @abstractmethod
     def facts(self) -> dict[str, IntArray]:
         """[B] integers by name, for breakdowns."""
+
+    def repeat(self: SetT, rng: np.random.Generator, runs: int) -> SetT:
+        """Every machine `runs` times, side by side: the first time as it is, then with other starts."""
+        if runs == 1:
+            return self
+        rows = np.arange(len(self) * runs)
+        both = self.concatenate([self, self[rows // runs].restart(rng)])
+        return both[np.where(rows % runs == 0, rows // runs, len(self) + rows)]
 
     def with_depth(self: SetT, depth: IntArray) -> SetT:
         """The same machines asked for other numbers of steps."""

@@ -53,8 +53,8 @@ class Programs(Machines):
         """Names of the M memory words as state fields."""
 
     @abstractmethod
-    def memory_prompt(self) -> Prompt:
-        """The line of the prompt that prints the memory, from its line break on."""
+    def memory_prompt(self) -> tuple[str, IntArray]:
+        """The line of the prompt that prints the memory: its text and the words [B, X] that follow."""
 
     @abstractmethod
     def execute(self, memory: IntArray, instruction: dict[str, IntArray]) -> IntArray:
@@ -120,11 +120,11 @@ class Programs(Machines):
     def prompt(self) -> Prompt:
         """Program, memory and start."""
         count, width = self.lines.shape[1:]
-        memory = self.memory_prompt()
+        text, memory = self.memory_prompt()
         gaps = ("",) * (width - 1)
-        pieces = ["Program:", *gaps, *(";", *gaps) * (count - 1), ";" + memory.pieces[0], *memory.pieces[1:-1]]
-        words = [self.lines.reshape(len(self), -1), memory.words, self.start]
-        return Prompt((*pieces, "\nStart:", *("",) * len(self.columns)), np.concatenate(words, axis=1))
+        pieces = ["Program:", *gaps, *(";", *gaps) * (count - 1), ";" + text, *("",) * (memory.shape[1] - 1)]
+        words = [self.lines.reshape(len(self), -1), memory, self.start]
+        return Prompt((*pieces, "\nStart:", *("",) * len(self.columns)), np.concatenate(words, axis=1), count * width)
 
     def table(self) -> IntArray:
         """[B, X] the instructions without names."""

@@ -12,7 +12,7 @@ Shape legend: B programs, L lines, R registers, V values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +20,6 @@ import numpy as np
 from datamodules.tasks.machines.machine import (
     BoolArray,
     IntArray,
-    Prompt,
     Tables,
     choose,
     draw_suitable,
@@ -94,21 +93,41 @@ class RegisterRecipe:
 
 @dataclass(frozen=True)
 class RegisterPrograms(Programs):
-    """Register programs of equal sizes; see `Programs`. `values` [B] is the number of values V."""
+    """Register programs of equal sizes; see `Programs`.
+
+    Attributes:
+        values: [B] number of values V.
+        asked: [B] instructions asked for, whenever the program ends.
+    """
 
     values: IntArray
+    asked: IntArray
 
     columns: ClassVar[tuple[str, ...]] = ("op", "operand_1", "operand_2", "next")
+
+    @property
+    def can_end(self) -> BoolArray:
+        """[B] whether there is an END line."""
+        return (self.lines[:, :, 0] == END_WORD).any(axis=1)
 
     def memory_names(self) -> tuple[str, ...]:
         """One field per register."""
         return tuple(f"register_{name}" for name in REGISTERS[: self.memory.shape[1]])
 
-    def memory_prompt(self) -> Prompt:
+    def memory_prompt(self) -> tuple[str, IntArray]:
         """Name and value of every register."""
         count = self.memory.shape[1]
         named = np.stack([np.broadcast_to(REGISTER_WORDS[:count], self.memory.shape), self.memory], axis=2)
-        return Prompt(("\nRegisters:", *("",) * (2 * count)), named.reshape(len(self), -1))
+        return "\nRegisters:", named.reshape(len(self), -1)
+
+    def restart(self, rng: np.random.Generator) -> RegisterPrograms:
+        """See `Machines.restart`; a program that ends is entered at the same line and counted anew."""
+        rows, half = np.arange(len(self)), bool(self.halves.any())
+        entry = self.lines[rows, rng.integers(self.lines.shape[1], size=len(self)), 1:]
+        memory = (rng.random(self.memory.shape) * self.values[:, None]).astype(np.int16)
+        start = np.where(self.can_end[:, None], self.start, entry)
+        fresh = replace(self, start=start, memory=memory, halves=np.zeros(len(self), dtype=np.bool_))
+        return _with_ends(fresh, self.asked, half)
 
     def initial(self) -> IntArray:
         """[B] the register that the first instruction names, before it."""
@@ -161,19 +180,17 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
         code=code,
         halves=np.zeros(size, dtype=np.bool_),
         values=np.full(size, recipe.values, dtype=np.int64),
+        asked=np.full(size, depth, dtype=np.int64),
     )
-    return _with_ends(programs, depth, recipe.pace)
+    return _with_ends(programs, programs.asked, recipe.pace == "half")
 
 
-def _with_ends(programs: RegisterPrograms, depth: int, pace: Pace) -> RegisterPrograms:
-    """Find when each program ends, or cut it at `depth` instructions; then count in loops."""
-    over = programs.run(depth).state["op"] == END_WORD  # [B, depth + 1]
-    ends = over.any(axis=1)
-    steps = np.where(ends, over.argmax(axis=1), depth)
-    halves = np.full(len(programs), pace == "half")
-    return type(programs)(
-        **{**vars(programs), "depth": steps * (2 if pace == "half" else 1), "ends": ends, "halves": halves}
-    )
+def _with_ends(programs: RegisterPrograms, asked: IntArray, half: bool) -> RegisterPrograms:
+    """Find when each program ends, or cut it at the [B] instructions asked for; then count in loops."""
+    over = programs.run(int(asked.max(initial=1))).state["op"] == END_WORD  # [B, T + 1]
+    first = np.where(over.any(axis=1), over.argmax(axis=1), asked + 1)
+    steps = np.minimum(first, asked) * (2 if half else 1)
+    return replace(programs, depth=steps, ends=first <= asked, halves=np.full(len(programs), half))
 
 
 def _draw_instructions(recipe: RegisterRecipe, rng: np.random.Generator, size: int) -> tuple[IntArray, BoolArray]:

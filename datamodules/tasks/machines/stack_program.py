@@ -11,7 +11,7 @@ Shape legend: B programs, L lines, M places of the stack, V values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy as np
 from datamodules.tasks.machines.machine import (
     MAX_ROUNDS,
     IntArray,
-    Prompt,
     Tables,
     choose,
     draw_suitable,
@@ -95,9 +94,14 @@ class StackPrograms(Programs):
         """One field per place, the top first."""
         return tuple(f"stack_{place}" for place in range(1, self.memory.shape[1] + 1))
 
-    def memory_prompt(self) -> Prompt:
+    def memory_prompt(self) -> tuple[str, IntArray]:
         """The places of the stack, the top first."""
-        return Prompt(("\nStack:", *("",) * self.memory.shape[1]), self.memory)
+        return "\nStack:", self.memory
+
+    def restart(self, rng: np.random.Generator) -> StackPrograms:
+        """See `Machines.restart`; only the values on the stack change, since its height goes with the line."""
+        values = (rng.random(self.memory.shape) * self.values[:, None]).astype(np.int16)
+        return replace(self, memory=np.where(self.memory == NONE_WORD, self.memory, values))
 
     def initial(self) -> IntArray:
         """[B] the top of the stack."""

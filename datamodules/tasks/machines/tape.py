@@ -15,7 +15,7 @@ Shape legend: B machines, Q states, K symbols, C cells, T loops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -144,7 +144,14 @@ class TapeMachines(Machines):
         rules, cells = self.rules.shape[1], self.cells.shape[1]
         pieces = ["Rules:", "", "", *(";", "", "") * (rules - 1), ";\nTape:", "", "", *(";", "", "") * (cells - 1)]
         words = [part.reshape(len(self), -1) for part in (self.rules, self.cells, self.start)]
-        return Prompt((*pieces, ";\nStart:", "", "", ""), np.concatenate(words, axis=1))
+        return Prompt((*pieces, ";\nStart:", "", "", ""), np.concatenate(words, axis=1), 3 * (rules + cells))
+
+    def restart(self, rng: np.random.Generator) -> TapeMachines:
+        """See `Machines.restart`; a tape that ends is entered at the same cell, so that it ends in time."""
+        rows = np.arange(len(self))
+        state = self.rules[rows, rng.integers(self.rules.shape[1], size=len(self)), :1]
+        cell = self.cells[rows, rng.integers(self.cells.shape[1], size=len(self)), 1:]
+        return replace(self, start=np.concatenate([state, np.where(self.ends[:, None], self.start[:, 1:], cell)], axis=1))
 
     def table(self) -> IntArray:
         """[B, Q * K * 3] the rules in the order of their states and symbols."""
