@@ -2,6 +2,7 @@
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
+    python evaluate.py --checkpoint DIR --output OUT --benchmark machine --machine.task fsm
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
 be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md.
@@ -26,10 +27,11 @@ from loopformer.errors import one_line_errors
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
+from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
 from loopformer.evaluation.summary import summarize, write_summary
 
-BENCHMARKS = {"graph": evaluate_graphs}
+BENCHMARKS = ("graph", "machine")
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
@@ -38,6 +40,7 @@ def evaluate(
     output: Path,
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
@@ -50,6 +53,7 @@ def evaluate(
         output: folder for the results.
         benchmark: name of the benchmark.
         graph: options of the graph benchmark.
+        machine: options of the machine benchmark.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
         name: how the model is called in tables and plots; by default its folder's name.
@@ -70,13 +74,18 @@ def evaluate(
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("queries", total=None)
         with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
-            store, timing = BENCHMARKS[benchmark](
-                model,
-                graph,
-                advance=lambda n: progress.advance(bar, n),
-                begin=lambda total: progress.update(bar, total=total),
-            )
+            report = {
+                "advance": lambda n: progress.advance(bar, n),
+                "begin": lambda total: progress.update(bar, total=total),
+            }
+            details = None
+            if benchmark == "machine":
+                store, timing, details = evaluate_machines(model, machine, **report)
+            else:
+                store, timing = evaluate_graphs(model, graph, **report)
     summary = summarize(store)
+    if details is not None:
+        summary["machine"] = details
     summary["timing"] = vars(timing)
     summary["controller"] = sweep_timer(model.network, GraphBatcher(model.network.backbone.tokenizer))
     run = Run(name or _run_name(checkpoint), store, summary)
