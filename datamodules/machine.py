@@ -19,8 +19,9 @@ from datamodules.batch import Batch
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
-from datamodules.tasks.machines.family import MachineStage, Recipe, curriculum, find_recipe
+from datamodules.tasks.machines.family import MachineStage, Recipe, at_pace, curriculum, find_recipe
 from datamodules.tasks.machines.machine import Machines
+from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.splits import TRAINED_DEPTHS, split
 from datamodules.tasks.procedure import LabelSet
 
@@ -35,6 +36,7 @@ class MachineStream:
     Args:
         machine: "fsm", "coloured", "registers", "jumps" or "stack".
         recipe: the full size; default the task's own.
+        pace: "half" for two loops an instruction (programs only).
         depths: requested steps to train, opened one after another.
         stages: a curriculum of one's own instead of the default one.
         batches_per_epoch: length of what counts as an epoch; every epoch has other machines.
@@ -47,6 +49,7 @@ class MachineStream:
         self,
         machine: str = "fsm",
         recipe: Recipe | None = None,
+        pace: Pace = "instruction",
         depths: Sequence[int] = TRAINED_DEPTHS,
         stages: list[MachineStage] | None = None,
         batches_per_epoch: int = 1_000,
@@ -55,7 +58,7 @@ class MachineStream:
             raise ValueError(f"train.batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
         if stages is not None and not stages:
             raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
-        full = find_recipe(machine) if recipe is None else recipe
+        full = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
         self.machine = machine
         self.stages = curriculum(full, tuple(depths)) if stages is None else stages
         self.stage = 0
@@ -74,7 +77,8 @@ class MachineSet:
         machine: name of the task.
         split: name of the split.
         recipe: the size that is trained; default the task's own.
-        depths: requested steps; default those of the split.
+        pace: as in training.
+        depths: requested steps (instructions).
         per_depth: machines at each depth.
         batch_size: machines of a batch on one rank, all of one depth.
 
@@ -87,6 +91,7 @@ class MachineSet:
         machine: str = "fsm",
         split: str = "unseen_rules",
         recipe: Recipe | None = None,
+        pace: Pace = "instruction",
         depths: Sequence[int] = (1, 2, 4, 6, 12, 24),
         per_depth: int = 64,
         batch_size: int = 64,
@@ -94,7 +99,8 @@ class MachineSet:
         for name, value in (("per_depth", per_depth), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"validation.{name}: got {value}; it must be 1 or more")
-        self.machine, self.split, self.recipe = machine, split, recipe
+        self.machine, self.split = machine, split
+        self.recipe = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
         self.depths, self.per_depth, self.batch_size = tuple(depths), per_depth, batch_size
 
     def machines(self) -> Machines:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from datamodules.batch import IGNORE
 from datamodules.machine_batcher import MachineBatcher
-from datamodules.tasks.machines.family import FIELDS, find_recipe
+from datamodules.tasks.machines.family import FIELDS, at_pace, find_recipe
 from datamodules.tasks.machines.machine import Machines, Run
 from datamodules.tasks.machines.splits import LONG_DEPTHS, SPLITS, MachineSplit, split
 from datamodules.tasks.machines.words import END, STATES
@@ -88,11 +88,7 @@ def chosen_splits(options: MachineOptions, checkpoint: Checkpoint) -> dict[str, 
     Raises:
         ValueError: an unknown task or split, or names that the model has never seen.
     """
-    recipe = find_recipe(options.task)
-    if options.half:
-        if not hasattr(recipe, "pace"):
-            raise ValueError(f"machine.half: {options.task!r} has no half instructions; leave it out")
-        recipe = type(recipe)(**{**vars(recipe), "pace": "half"})  # type: ignore[arg-type]
+    recipe = at_pace(find_recipe(options.task), "half" if options.half else "instruction")
     found = {name: split(options.task, name, recipe) for name in options.splits or SPLITS}
     if checkpoint.network.backbone.reference is None:
         strange = [name for name, part in found.items() if part.unseen_names]

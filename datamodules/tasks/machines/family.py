@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datamodules.tasks.machines.machine import IntArray, Machines
+from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.register_program import RegisterRecipe
 from datamodules.tasks.machines.stack_program import StackRecipe
 from datamodules.tasks.machines.tape import TapeRecipe
@@ -68,6 +69,19 @@ def find_recipe(machine: str) -> Recipe:
     if machine not in RECIPES:
         raise ValueError(f"machine: got {machine!r}; use one of {', '.join(RECIPES)}")
     return RECIPES[machine]
+
+
+def at_pace(recipe: Recipe, pace: Pace) -> Recipe:
+    """The same machine at another pace.
+
+    Raises:
+        ValueError: a tape machine has no halves to take.
+    """
+    if not isinstance(recipe, TapeRecipe):
+        return replace(recipe, pace=pace)
+    if pace == "half":
+        raise ValueError("pace: only programs have half instructions; use 'instruction' for a machine with a tape")
+    return recipe
 
 
 def field_labels(machines: Machines, loops: int) -> dict[str, IntArray]:
