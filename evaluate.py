@@ -2,7 +2,8 @@
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
-    python evaluate.py --checkpoint DIR --output OUT --benchmark machine --machine.task fsm
+    python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
+    python evaluate.py --checkpoint runs/program_fsm/model --benchmark machine --machine.task fsm --output results/fsm
 
 Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
 be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md.
@@ -26,12 +27,15 @@ from loopformer import checkpoint as checkpoints
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
+from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
-from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
+from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.report import markdown_table, rich_table, write_report
 from loopformer.evaluation.summary import summarize, write_summary
 
-BENCHMARKS = ("graph", "machine")
+BENCHMARKS = {"graph": evaluate_graphs, "grammar": run_grammar, "machine": run_machines}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
@@ -40,6 +44,7 @@ def evaluate(
     output: Path,
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
+    grammar: GrammarOptions = GrammarOptions(),  # noqa: B008
     machine: MachineOptions = MachineOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
@@ -53,6 +58,7 @@ def evaluate(
         output: folder for the results.
         benchmark: name of the benchmark.
         graph: options of the graph benchmark.
+        grammar: options of the grammar benchmark.
         machine: options of the machine benchmark.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
@@ -70,22 +76,25 @@ def evaluate(
     model = checkpoints.load(checkpoint, device)
     dtype = PRECISIONS[precision]
     console = Console()
+    if benchmark == "grammar":
+        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+            run_grammar(model, output, grammar, name or _run_name(checkpoint), overwrite, console)
+        return
+    if benchmark == "machine":
+        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+            run_machines(model, output, machine, name or _run_name(checkpoint), overwrite, console)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("queries", total=None)
         with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
-            report = {
-                "advance": lambda n: progress.advance(bar, n),
-                "begin": lambda total: progress.update(bar, total=total),
-            }
-            details = None
-            if benchmark == "machine":
-                store, timing, details = evaluate_machines(model, machine, **report)
-            else:
-                store, timing = evaluate_graphs(model, graph, **report)
+            store, timing = evaluate_graphs(
+                model,
+                graph,
+                advance=lambda n: progress.advance(bar, n),
+                begin=lambda total: progress.update(bar, total=total),
+            )
     summary = summarize(store)
-    if details is not None:
-        summary["machine"] = details
     summary["timing"] = vars(timing)
     summary["controller"] = sweep_timer(model.network, GraphBatcher(model.network.backbone.tokenizer))
     run = Run(name or _run_name(checkpoint), store, summary)

@@ -22,14 +22,16 @@ class Curriculum(L.Callback):
     ends when that is done.
 
     Args:
-        fields: count a rollout as a success only if the named state fields are right at every loop, too.
         gate: exponential average of the success at which the next stage begins.
         momentum: weight of the past in that average.
         first_stage_lr: factor on the learning rate while the first stage lasts. The plateau before the lookup forms is
             shorter at a rate at which deep rollouts would later diverge.
+        fields: the named state fields count too: success is that of the worst of them and the readouts.
     """
 
-    def __init__(self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0, fields: bool = False) -> None:
+    def __init__(
+        self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0, fields: bool = False
+    ) -> None:
         if not 0 < gate < 1:
             raise ValueError(f"Curriculum.gate: needs a value between 0 and 1, got {gate}")
         self.gate = gate
@@ -52,7 +54,7 @@ class Curriculum(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Put the data and the learning rate at the curriculum's stage."""
         if not getattr(trainer.datamodule, "stages", None):  # type: ignore[attr-defined]
-            raise ValueError("Curriculum: data.init_args.train has no stages; use a GraphStream with stages")
+            raise ValueError("Curriculum: data.init_args.train has no stages; use a stream with stages")
         self._enter_stage(trainer, pl_module)
 
     def on_train_batch_end(
@@ -65,7 +67,7 @@ class Curriculum(L.Callback):
         right = [_complete(logits, batch.labels) for logits in readouts if logits is not None]
         if self.fields:
             right += [_complete(logits, batch.fields[name]) for name, logits in rollout.field_logits.items()]
-        worse = torch.stack([rows.double().mean() for rows in right]).min()
+        worse = torch.stack(right).min()
         success = float(trainer.strategy.reduce(worse, reduce_op="mean"))  # all ranks move on at the same step
         self.average = self.momentum * self.average + (1 - self.momentum) * success
         pl_module.log("train/stage", float(self.stage), prog_bar=True)
@@ -100,5 +102,5 @@ class Curriculum(L.Callback):
 
 
 def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Which rows of labels [B, T] are predicted right wherever there is a label."""
-    return ((logits.argmax(-1) == labels) | (labels == IGNORE)).all(1)
+    """Share of rows [B, T] whose predictions are all right, wherever there is a label."""
+    return ((logits.argmax(-1) == labels) | (labels == IGNORE)).all(1).double().mean()

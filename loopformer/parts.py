@@ -2,7 +2,8 @@
 
 from loopformer.adaptation import Adaptation, Everything, Frozen, LoRA, RecurrentBlock
 from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
-from loopformer.bridge import Bridge, ReentryBridge
+from loopformer.bridge import Bridge, ReentryBridge, ReinjectionBridge
+from loopformer.fixed_rules import FixedRules
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
 from loopformer.looped import DirectHead, LoopedTransformer
 from loopformer.noise import StateNoise
@@ -19,6 +20,7 @@ __all__ = [
     "Everything",
     "FieldHead",
     "FixedPrompt",
+    "FixedRules",
     "Frozen",
     "FullSequence",
     "GRUController",
@@ -31,6 +33,7 @@ __all__ = [
     "Recurrence",
     "RecurrentBlock",
     "ReentryBridge",
+    "ReinjectionBridge",
     "ScratchBackbone",
     "StateHeads",
     "StateNoise",
