@@ -21,6 +21,10 @@ CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "configs"
 EXPERIMENTS = [path for path in CONFIGS if path.count("/") == 1]
 OVERLAYS = [path for path in CONFIGS if path.count("/") > 1]
 BASE, TINY = "configs/arch4_executor.yaml", "configs/backbone/tiny.yaml"
+UNDER = {
+    "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
+}
+"""The files that an overlay goes on top of; the Architecture 4 executor unless named here."""
 
 
 def chain(path: str) -> list[str]:
@@ -28,7 +32,8 @@ def chain(path: str) -> list[str]:
     if path in EXPERIMENTS:
         stage = "executor" in yaml.safe_load((ROOT / path).read_text())["model"]["init_args"]
         return [path] if stage else [path, TINY]
-    return [BASE, TINY] if path == TINY else [BASE, TINY, path]
+    experiment, *overlays = UNDER.get(path, [BASE])
+    return [experiment, TINY, *overlays, *([] if path == TINY else [path])]
 
 
 @pytest.fixture
