@@ -39,7 +39,7 @@ def run(prompt: str, loops: int, values: int = 8, half: bool = False) -> Trace:
 def run_tape(parts: dict[str, list[list[str]]], loops: int) -> Trace:
     rules = {(state, symbol): target for state, symbol, target in parts["Rules"]}
     cells = {name: (symbol, following) for name, symbol, following in parts["Tape"]}
-    [[state, symbol, following]] = parts["Start"]
+    [[following, state, symbol]] = parts["Start"]
     trace = Trace([], {"symbol": [symbol], "next": [following]}, [], [])
     for _ in range(loops):
         trace.opcode.append(symbol)
@@ -75,7 +75,8 @@ def run_program(parts: dict[str, list[list[str]]], count: int, values: int) -> S
     if not stack and width == 6:
         columns.insert(3, "target")
     lines = {label: dict(zip(columns, rest, strict=True)) for label, *rest in parts["Program"]}
-    instruction = dict(zip(columns, parts["Start"][0], strict=True))
+    following, *first = parts["Start"][0]
+    instruction = dict(zip(columns, [*first, following], strict=True))
     memory: Any
     if stack:
         memory = [word for word in parts["Stack"][0] if word != "nil"]

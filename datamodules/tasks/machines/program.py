@@ -1,11 +1,12 @@
 """Programs of named lines, whatever their instructions do: flow, prompts and runs.
 
 A line prints `label opcode operands [target] next-label`, so the program counter is a name and fetching is a lookup.
-START prints the first instruction: one loop executes the instruction at hand and fetches the next one.
+START prints the first instruction: one loop executes the instruction at hand and fetches the next one. It prints the
+name to fetch first, in the place that the label has in a line, so that reading a line and reading START are alike.
 
     Program: ab SET w B ac; ad INC w ab; ac MOV x w ad;
     Registers: w A x C
-    Start: SET w B ac
+    Start: ac SET w B
     Answer:                                 loop 1: B, carrying `MOV x w ad`; loop 2: B, carrying `INC w ab` ...
 
 At pace "half" each instruction takes two loops: the first executes (and decides a jump), the second fetches.
@@ -123,7 +124,7 @@ class Programs(Machines):
         text, memory = self.memory_prompt()
         gaps = ("",) * (width - 1)
         pieces = ["Program:", *gaps, *(";", *gaps) * (count - 1), ";" + text, *("",) * (memory.shape[1] - 1)]
-        words = [self.lines.reshape(len(self), -1), memory, self.start]
+        words = [self.lines.reshape(len(self), -1), memory, np.roll(self.start, 1, axis=1)]
         return Prompt((*pieces, "\nStart:", *("",) * len(self.columns)), np.concatenate(words, axis=1), count * width)
 
     def table(self) -> IntArray:

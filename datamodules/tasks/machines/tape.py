@@ -1,11 +1,13 @@
 """Finite-state machines over a tape of named cells; coloured graphs are the same machine in other words.
 
 The tape's cells print `name symbol next-name`. The state of a run is (state, symbol to read next, name of the cell
-after it); one loop looks up the rule of (state, symbol) and the cell of that name, at the same time:
+after it); one loop looks up the rule of (state, symbol) and the cell of that name, at the same time. START prints that
+name first: it then stands as far before the answer as a cell's name before the end of its entry, and state and symbol
+as far as in a rule, so that whoever learns to read the one reads the other:
 
     Rules: A s C; C s A; A t A; C t C;
     Tape: ab s ac; ac t ad; ad s ab;
-    Start: A s ac
+    Start: ac A s
     Answer:                                 loop 1: C, carrying `t ad`; loop 2: C, carrying `s ab`; loop 3: A ...
 
 A cyclic tape runs on for ever. A tape that ends has a last cell `END END END`; the run is over when END is read.
@@ -143,7 +145,8 @@ class TapeMachines(Machines):
         """Rules, tape and start."""
         rules, cells = self.rules.shape[1], self.cells.shape[1]
         pieces = ["Rules:", "", "", *(";", "", "") * (rules - 1), ";\nTape:", "", "", *(";", "", "") * (cells - 1)]
-        words = [part.reshape(len(self), -1) for part in (self.rules, self.cells, self.start)]
+        start = np.roll(self.start, 1, axis=1)  # next name, state, symbol
+        words = [part.reshape(len(self), -1) for part in (self.rules, self.cells, start)]
         return Prompt((*pieces, ";\nStart:", "", "", ""), np.concatenate(words, axis=1), 3 * (rules + cells))
 
     def restart(self, rng: np.random.Generator) -> TapeMachines:
