@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
 from datamodules.batch import IGNORE, Batch
+from loopformer.rollout import Rollout
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +63,8 @@ class Curriculum(L.Callback):
     ) -> None:
         """Update the average, move on, or end the run."""
         del batch_idx
-        rollout = outputs["rollout"]
-        readouts = [rollout.letter_logits, rollout.direct_logits]
-        right = [_complete(logits, batch.labels) for logits in readouts if logits is not None]
-        if self.fields:
-            right += [_complete(logits, batch.fields[name]) for name, logits in rollout.field_logits.items()]
-        worse = torch.stack(right).min()
-        success = float(trainer.strategy.reduce(worse, reduce_op="mean"))  # all ranks move on at the same step
+        worst = success_of(outputs["rollout"], batch, self.fields)
+        success = float(trainer.strategy.reduce(worst, reduce_op="mean"))  # all ranks move on at the same step
         self.average = self.momentum * self.average + (1 - self.momentum) * success
         pl_module.log("train/stage", float(self.stage), prog_bar=True)
         pl_module.log("train/success", self.average, prog_bar=True)
@@ -99,6 +95,15 @@ class Curriculum(L.Callback):
                 f"the run ended in curriculum stage {self.stage + 1} of {len(stages)} ({stages[self.stage]}): "
                 "the model has not learned the task. Raise trainer.max_steps or trainer.max_time, or try another seed"
             )
+
+
+def success_of(rollout: Rollout, batch: Batch, fields: bool) -> torch.Tensor:
+    """Share of a batch's rollouts that are right at every loop, by the worst of the readouts (and of the fields)."""
+    readouts = [rollout.letter_logits, rollout.direct_logits]
+    right = [_complete(logits, batch.labels) for logits in readouts if logits is not None]
+    if fields:
+        right += [_complete(logits, batch.fields[name]) for name, logits in rollout.field_logits.items()]
+    return torch.stack(right).min()
 
 
 def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
