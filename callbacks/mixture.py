@@ -52,7 +52,9 @@ class MixtureCurriculum(L.Callback):
         del pl_module
         tasks = getattr(trainer.datamodule, "tasks", None)  # type: ignore[attr-defined]
         if not tasks:
-            raise ValueError("MixtureCurriculum: data has no tasks; use a MixtureDataModule, or the callback Curriculum")
+            raise ValueError(
+                "MixtureCurriculum: data has no tasks; use a MixtureDataModule, or the callback Curriculum"
+            )
         for name, task in tasks.items():
             self.stages.setdefault(name, 0)
             self.averages.setdefault(name, 0.0)

@@ -20,7 +20,7 @@ from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
 from datamodules.tasks.machines.family import MachineStage, Recipe, at_pace, curriculum, find_recipe
-from datamodules.tasks.machines.machine import Machines
+from datamodules.tasks.machines.machine import Machines, concatenate
 from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.splits import TRAINED_DEPTHS, split
 from datamodules.tasks.procedure import LabelSet
@@ -109,7 +109,7 @@ class MachineSet:
         parts = [
             recipe.draw(np.random.default_rng((VALIDATION_SEED, depth)), self.per_depth, depth) for depth in self.depths
         ]
-        return type(parts[0]).concatenate(parts)
+        return concatenate(parts)
 
 
 class _StreamBatches(BatchSource):

@@ -43,6 +43,7 @@ class MixtureDataModule(ResumableDataModule):
     Attributes:
         tasks: the datamodules by name.
         labels: union of the tasks' labels.
+        round: names of the tasks in the order of their batches.
 
     Raises:
         ValueError: no task, a weight of an unknown task or below 1, or fewer than 1 batch.
@@ -67,7 +68,7 @@ class MixtureDataModule(ResumableDataModule):
             raise ValueError(f"batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
         self.tasks: dict[str, Any] = {name: make(tokenizer) for name, make in tasks.items()}
         self.batches_per_epoch = batches_per_epoch
-        self._round = [name for name in tasks for _ in range(given.get(name, 1))]
+        self.round = [name for name in tasks for _ in range(given.get(name, 1))]
         texts = [text for task in self.tasks.values() for text in task.labels.texts]
         names = {text: name for task in self.tasks.values() for name, text in zip(*_pairs(task.labels), strict=True)}
         self.labels = LabelSet(tuple(names[text] for text in dict.fromkeys(texts)), tuple(dict.fromkeys(texts)))
@@ -129,7 +130,9 @@ class MixtureDataModule(ResumableDataModule):
         """Return this rank's validation batches, task after task."""
         for task in self.tasks.values():
             task.place = self.place  # the trainer knows only the mixture
-        return BatchLoader(_InTurn(self, {n: task.val_dataloader().source for n, task in self.tasks.items()}), resumes=False)
+        return BatchLoader(
+            _InTurn(self, {n: task.val_dataloader().source for n, task in self.tasks.items()}), resumes=False
+        )
 
     def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:  # noqa: ARG002
         """Move a batch as a whole."""
@@ -159,7 +162,7 @@ class _Rounds(BatchSource):
         return self._mixture.batches_per_epoch
 
     def batch(self, epoch: int, position: int) -> Batch:
-        order = self._mixture._round
+        order = self._mixture.round
         rounds, turn = divmod(epoch * len(self) + position, len(order))
         name = order[turn]
         step = rounds * order.count(name) + order[:turn].count(name)

@@ -14,12 +14,14 @@ class Staged(Protocol):
     """A training source in stages.
 
     Attributes:
-        stages: the curriculum.
         stage: position of the current stage.
     """
 
-    stages: Sequence[Any]
     stage: int
+
+    @property
+    def stages(self) -> Sequence[Any]:
+        """The curriculum."""
 
     def counts(self) -> list[int]:
         """Numbers of steps that occur in training, in order."""

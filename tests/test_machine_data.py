@@ -99,7 +99,7 @@ def test_words_are_appended_to_the_tiny_vocabulary() -> None:
     assert tiny_tokenizer(tiny_words(["machines"])).tokenize(" red redder") == [" red", " r", *"edder"]
     with pytest.raises(ValueError, match="' END' is 3 token"):
         MachineBatcher(tiny_tokenizer())
-    with pytest.raises(ValueError, match="backbone.words: got 'machine'"):
+    with pytest.raises(ValueError, match=r"backbone\.words: got 'machine'"):
         tiny_words(["machine"])
 
 

@@ -1,4 +1,4 @@
-"""The machine engines: they agree with slow interpreters of their own prompts; splits are disjoint and deterministic."""
+"""The machine engines agree with slow interpreters of their own prompts; splits are disjoint and deterministic."""
 
 from __future__ import annotations
 

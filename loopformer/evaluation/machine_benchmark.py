@@ -117,8 +117,8 @@ def evaluate_machines(
         begin: called once with the number of all queries.
 
     Returns:
-        the outcomes (a machine's split is the fact `split`), wall seconds, and by split what only the machines' own runs
-        can tell: complete trajectories by count, accuracy by opcode, after jumps and of the state fields.
+        the outcomes (a machine's split is the fact `split`), wall seconds, and by split what only the machines' own
+        runs can tell: complete trajectories by count, accuracy by opcode, after jumps and of the state fields.
 
     Raises:
         ValueError: an option is out of range, or the model's labels are not the letters.
@@ -167,9 +167,9 @@ def _answer(
         advance(len(mine))
     run = machines.run(loops)
     letters = torch.cat([trace.letters for trace in said])
-    queries = [torch.cat(column) for column in (rows, instances, steps, stops)]
     details = breakdown(machines, run, said[-1], counts if not part.recipe.end_share else None)
-    return _Part(name, machines, run, letters, *queries, details)
+    row, instance, asked_for, stopped = (torch.cat(column) for column in (rows, instances, steps, stops))
+    return _Part(name, machines, run, letters, row, instance, asked_for, stopped, details)
 
 
 @torch.inference_mode()

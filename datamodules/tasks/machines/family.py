@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -196,6 +196,7 @@ def curriculum(recipe: Recipe, depths: tuple[int, ...] = (1, 2, 3, 4, 6)) -> lis
         recipe: the full size.
         depths: depths to train, opened one after another.
     """
+    small: Sequence[tuple[Recipe, int]]
     if isinstance(recipe, TapeRecipe):
         small = _tape_sizes(recipe)
     elif isinstance(recipe, RegisterRecipe):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ class Machines(ABC):
     def __len__(self) -> int:
         return len(self.depth)
 
-    def __getitem__(self: SetT, rows: IntArray | BoolArray | slice) -> SetT:
+    def __getitem__(self, rows: IntArray | BoolArray | slice) -> Self:
         """Select rows by slice, index array or mask."""
         return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
@@ -120,7 +120,7 @@ class Machines(ABC):
     def facts(self) -> dict[str, IntArray]:
         """[B] integers by name, for breakdowns."""
 
-    def repeat(self: SetT, rng: np.random.Generator, runs: int) -> SetT:
+    def repeat(self, rng: np.random.Generator, runs: int) -> Self:
         """Every machine `runs` times, side by side: the first time as it is, then with other starts."""
         if runs == 1:
             return self
@@ -128,16 +128,21 @@ class Machines(ABC):
         both = self.concatenate([self, self[rows // runs].restart(rng)])
         return both[np.where(rows % runs == 0, rows // runs, len(self) + rows)]
 
-    def with_depth(self: SetT, depth: IntArray) -> SetT:
+    def with_depth(self, depth: IntArray) -> Self:
         """The same machines asked for other numbers of steps."""
         return replace(self, depth=np.asarray(depth, dtype=np.int64))
 
     @classmethod
-    def concatenate(cls: type[SetT], parts: Sequence[SetT]) -> SetT:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Join sets of machines of equal sizes."""
         names = [f.name for f in fields(cls)]
         arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return replace(parts[0], **arrays)
+
+
+def concatenate(parts: Sequence[Machines]) -> Machines:
+    """Join sets of machines of one kind and equal sizes, whatever kind it is."""
+    return type(parts[0]).concatenate(parts)
 
 
 def held_out(table: IntArray) -> BoolArray:

@@ -207,8 +207,8 @@ def _draw_instructions(recipe: RegisterRecipe, rng: np.random.Generator, size: i
 
 
 def _draw_targets(rng: np.random.Generator, jump: BoolArray, ends: BoolArray) -> IntArray:
-    """[B, L] where jumps lead: anywhere but to themselves and the next line; in a program that ends, to a later line."""
-    size, L = jump.shape
+    """[B, L] where jumps lead: not to themselves nor the next line; in a program that ends, to a later line."""
+    L = jump.shape[1]
     here = np.arange(L)
     # Any line but the next one and itself (a jump to itself that holds once holds for ever).
     anywhere = (here + 1 + rng.integers(1, max(L - 1, 2), size=jump.shape)) % L

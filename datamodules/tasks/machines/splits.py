@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datamodules.tasks.machines.family import Recipe, find_recipe
-from datamodules.tasks.machines.machine import Machines
+from datamodules.tasks.machines.machine import Machines, concatenate
 from datamodules.tasks.machines.tape import TapeRecipe
 from datamodules.tasks.machines.words import TRAINED_NAMES
 
@@ -58,8 +58,12 @@ class MachineSplit:
         if not self.recipe.end_share:
             return self.recipe.draw(np.random.default_rng(key), size, max(self.depths))
         rng = np.random.default_rng(key)
-        parts = [self.recipe.draw(rng, part, depth) for part, depth in zip(_shares(size, len(self.depths)), self.depths, strict=True) if part]
-        return type(parts[0]).concatenate(parts)
+        parts = [
+            self.recipe.draw(rng, part, depth)
+            for part, depth in zip(_shares(size, len(self.depths)), self.depths, strict=True)
+            if part
+        ]
+        return concatenate(parts)
 
 
 def split(machine: str, name: str, recipe: Recipe | None = None) -> MachineSplit:

@@ -112,6 +112,7 @@ class TapeMachines(Machines):
         """Look up rule and cell, loop after loop."""
         rows = np.arange(len(self))
         rule, cell = self._dense_rules(), self._dense_cells()
+        state: IntArray
         state, symbol, following = (self.start[:, column].astype(np.int64) for column in range(3))
         visible = np.empty((len(self), loops), dtype=np.int64)
         read = np.empty((len(self), loops + 1), dtype=np.int64)
@@ -154,7 +155,9 @@ class TapeMachines(Machines):
         rows = np.arange(len(self))
         state = self.rules[rows, rng.integers(self.rules.shape[1], size=len(self)), :1]
         cell = self.cells[rows, rng.integers(self.cells.shape[1], size=len(self)), 1:]
-        return replace(self, start=np.concatenate([state, np.where(self.ends[:, None], self.start[:, 1:], cell)], axis=1))
+        return replace(
+            self, start=np.concatenate([state, np.where(self.ends[:, None], self.start[:, 1:], cell)], axis=1)
+        )
 
     def table(self) -> IntArray:
         """[B, Q * K * 3] the rules in the order of their states and symbols."""
@@ -175,7 +178,9 @@ def _draw(recipe: TapeRecipe, rng: np.random.Generator, size: int, depth: int) -
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), recipe.cells)
     read = symbols[rng.integers(recipe.symbols, size=(size, recipe.cells))]
     following = np.roll(names, -1, axis=1)
-    first = np.where(ends, recipe.cells - 1 - depth, 0)  # a cyclic tape has no first cell: its names are in random order
+    first = np.where(
+        ends, recipe.cells - 1 - depth, 0
+    )  # a cyclic tape has no first cell: its names are in random order
     for part in (names, read):
         part[ends, -1] = END_WORD
     following[ends, -2:] = END_WORD
