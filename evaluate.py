@@ -3,6 +3,7 @@
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint runs/a/model runs/b/model --output results/a-b
     python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
+    python evaluate.py --checkpoint runs/program_fsm/model --benchmark machine --machine.task fsm --output results/fsm
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT
     python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
@@ -41,6 +42,8 @@ from loopformer.evaluation.generated_run import run_generated
 from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
+from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.partial import discard
 from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
@@ -54,7 +57,11 @@ from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
-GRAMMAR, PROGRAM = "grammar", "program"
+STEP_BENCHMARKS: dict[str, Callable[..., Any]] = {
+    "grammar": run_grammar,
+    "machine": run_machines,
+}  # of looped models that stop by themselves
+PROGRAM = "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
 PARTIAL = "partial"
@@ -67,6 +74,7 @@ def evaluate(
     graph: GraphOptions = GraphOptions(),  # noqa: B008
     traces: TraceOptions = TraceOptions(),  # noqa: B008
     grammar: GrammarOptions = GrammarOptions(),  # noqa: B008
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
     program: ProgramOptions = ProgramOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
@@ -80,11 +88,12 @@ def evaluate(
         checkpoint: folders that train.py exported, one or several; for language models one of them, or any Hugging
             Face folder or Hub id.
         output: folder for the results.
-        benchmark: "graph" and "grammar" for looped transformers, "traces" for ordinary language models, "program" for
-            programs.
+        benchmark: "graph", "grammar" or "machine" for looped transformers, "traces" or "program" for ordinary
+            language models.
         graph: options of the graph benchmark.
         traces: options of the benchmark of generated traces.
         grammar: options of the grammar benchmark.
+        machine: options of the machine benchmark.
         program: part of the program benchmark, and its options.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
@@ -92,7 +101,7 @@ def evaluate(
         overwrite: replace results that the output folder holds already.
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
-    known = (*BENCHMARKS, *TEXT_BENCHMARKS, GRAMMAR, PROGRAM)
+    known = (*BENCHMARKS, *STEP_BENCHMARKS, *TEXT_BENCHMARKS, PROGRAM)
     if benchmark not in known:
         raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
@@ -114,10 +123,11 @@ def evaluate(
         run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
         return
     console, runs = Console(), []
-    if benchmark == GRAMMAR:
+    if benchmark in STEP_BENCHMARKS:
         model = checkpoints.load(checkpoint[0], device)
+        options = {"grammar": grammar, "machine": machine}[benchmark]
         with _autocast(model, PRECISIONS[precision]):
-            run_grammar(model, output, grammar, names[0], overwrite, console)
+            STEP_BENCHMARKS[benchmark](model, output, options, names[0], overwrite, console)
         return
     for path, called, folder in zip(checkpoint, names, folders, strict=True):
         model = checkpoints.load(path, device)

@@ -22,6 +22,7 @@ from loopformer.noise import StateNoise
 from loopformer.own_tensors import own_tensor_names
 from loopformer.recurrence import Recurrence, Start
 from loopformer.rollout import Rollout
+from loopformer.shared_prompt import can_share, shared_start
 from loopformer.state_heads import FieldInputs, StateHeads
 
 LETTERS = [f" {letter}" for letter in string.ascii_uppercase]
@@ -113,6 +114,8 @@ class LoopedTransformer(nn.Module):
     def start(self, batch: Batch) -> Start:
         """Run P and loop 1 on the executor's prompt view."""
         view = batch.views[self.recurrence.view]
+        if can_share(self.recurrence, view):
+            return shared_start(self.backbone, view)
         return self.start_from(view.input_ids, view.lengths, cells=view.cells)
 
     def start_from(

@@ -44,6 +44,7 @@ UNDER = {
     PRETRAINED: ["configs/arch3b.yaml"],
     "configs/recipe/office_from_scratch.yaml": ["configs/program_office.yaml"],
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
+    "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
 }
 """The files that an overlay goes on top of; the Architecture 4 executor unless named here."""
 
