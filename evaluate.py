@@ -2,7 +2,10 @@
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint runs/a/model runs/b/model --output results/a-b
+    python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
+    python evaluate.py --checkpoint runs/program_fsm/model --benchmark machine --machine.task fsm --output results/fsm
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT
     python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
     python evaluate.py mechanism --checkpoint checkpoints/tiny-executor-timer --graph 0 --loops 12 --output results/look
 
@@ -36,8 +39,13 @@ from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.generated_benchmark import TraceOptions
 from loopformer.evaluation.generated_run import run_generated
+from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
+from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.partial import discard
+from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.stop_rules import stop_rules
@@ -49,6 +57,11 @@ from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
+STEP_BENCHMARKS: dict[str, Callable[..., Any]] = {
+    "grammar": run_grammar,
+    "machine": run_machines,
+}  # of looped models that stop by themselves
+PROGRAM = "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
 PARTIAL = "partial"
@@ -60,6 +73,9 @@ def evaluate(
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
     traces: TraceOptions = TraceOptions(),  # noqa: B008
+    grammar: GrammarOptions = GrammarOptions(),  # noqa: B008
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    program: ProgramOptions = ProgramOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
@@ -69,25 +85,29 @@ def evaluate(
     """Evaluate saved models.
 
     Args:
-        checkpoint: folders that train.py exported, one or several; for benchmark "traces" one of them, or any Hugging
+        checkpoint: folders that train.py exported, one or several; for language models one of them, or any Hugging
             Face folder or Hub id.
         output: folder for the results.
-        benchmark: "graph" for looped transformers, "traces" for ordinary language models.
+        benchmark: "graph", "grammar" or "machine" for looped transformers, "traces" or "program" for ordinary
+            language models.
         graph: options of the graph benchmark.
         traces: options of the benchmark of generated traces.
+        grammar: options of the grammar benchmark.
+        machine: options of the machine benchmark.
+        program: part of the program benchmark, and its options.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
         name: how a single model is called in tables and plots; by default its folder's name.
         overwrite: replace results that the output folder holds already.
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
-    known = (*BENCHMARKS, *TEXT_BENCHMARKS)
+    known = (*BENCHMARKS, *STEP_BENCHMARKS, *TEXT_BENCHMARKS, PROGRAM)
     if benchmark not in known:
         raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     several = len(checkpoint) > 1
-    if several and (name is not None or benchmark in TEXT_BENCHMARKS):
+    if several and (name is not None or benchmark not in BENCHMARKS):
         raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
     names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
     folders = [output / called.replace("/", "-") if several else output for called in names]
@@ -96,10 +116,19 @@ def evaluate(
             raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    if benchmark == PROGRAM:
+        evaluate_program(program, Place(str(checkpoint[0]), output, device, PRECISIONS[precision], overwrite))
+        return
     if benchmark in TEXT_BENCHMARKS:
         run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
         return
     console, runs = Console(), []
+    if benchmark in STEP_BENCHMARKS:
+        model = checkpoints.load(checkpoint[0], device)
+        options = {"grammar": grammar, "machine": machine}[benchmark]
+        with _autocast(model, PRECISIONS[precision]):
+            STEP_BENCHMARKS[benchmark](model, output, options, names[0], overwrite, console)
+        return
     for path, called, folder in zip(checkpoint, names, folders, strict=True):
         model = checkpoints.load(path, device)
         run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
@@ -166,14 +195,17 @@ def _measure(
     console: Console,
 ) -> tuple[Run, Timing]:
     """Run a benchmark under a progress bar and summarize what came out."""
-    precision = torch.autocast(model.network.label_ids.device.type, dtype, enabled=dtype is not None)
-    with progress_bar(console) as (advance, begin), precision:
+    with progress_bar(console) as (advance, begin), _autocast(model, dtype):
         store, timing = benchmark(model, options, advance=advance, begin=begin, partial_results=folder / PARTIAL)
     summary = summarize(store)
     summary["stop_rules"] = stop_rules(store)
     summary["timing"] = vars(timing)
     summary["controller"] = sweep_timer(model.network, GraphBatcher(model.network.backbone.tokenizer))
     return Run(name, store, summary), timing
+
+
+def _autocast(model: checkpoints.Checkpoint, dtype: torch.dtype | None) -> torch.autocast:
+    return torch.autocast(model.network.label_ids.device.type, dtype, enabled=dtype is not None)
 
 
 def _write(run: Run, folder: Path, overwrite: bool) -> None:

@@ -16,6 +16,7 @@ from loopformer.metrics.count_reading import (
     SpentExactly,
 )
 from loopformer.metrics.count_sensitivity import CountGains, CountLosses
+from loopformer.metrics.field_accuracy import FieldAccuracy
 from loopformer.metrics.first_error import CorrectPrefix, Hazard, Survival
 from loopformer.metrics.first_error_kind import (
     EarlierState,
@@ -77,6 +78,7 @@ __all__ = [
     "EndToEnd",
     "ExactStop",
     "FamilyMetric",
+    "FieldAccuracy",
     "ForcedFinal",
     "GeneratedShare",
     "Hazard",

@@ -18,6 +18,7 @@ from loopformer.metrics.functional.count_sensitivity import (
     pairwise_changes,
 )
 from loopformer.metrics.functional.family import Family, Ratio
+from loopformer.metrics.functional.field_accuracy import field_counts
 from loopformer.metrics.functional.first_error import (
     Exposure,
     correct_prefix,
@@ -82,6 +83,7 @@ __all__ = [
     "count_sensitivity",
     "decrement_error",
     "exposure",
+    "field_counts",
     "first_error",
     "first_error_counts",
     "first_visits",
