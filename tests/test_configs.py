@@ -21,9 +21,7 @@ from loopformer.cli import LoopformerCLI
 from loopformer.language_model import LanguageModel
 
 ROOT = Path(__file__).resolve().parents[1]
-MATRICES = [
-    ROOT / "configs/ablations" / name for name in ("matrix.yaml", "matrix_scratch.yaml", "matrix_tiny_base.yaml")
-]
+MATRICES = [ROOT / f"configs/ablations/matrix{name}.yaml" for name in ("", "_scratch", "_tiny_base", "_brackets")]
 CONFIGS = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml") if path not in MATRICES
 )
@@ -37,6 +35,10 @@ UNDER = {
     "configs/ablations/cyclic_data.yaml": ["configs/arch3b.yaml"],
     "configs/ablations/direct_loss.yaml": ["configs/arch3b.yaml"],
     "configs/ablations/full_block.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/full_window.yaml": ["configs/grammar_brackets.yaml"],
+    "configs/ablations/no_fields.yaml": ["configs/grammar_brackets.yaml"],
+    "configs/ablations/no_noise.yaml": ["configs/grammar_brackets.yaml"],
+    "configs/ablations/no_reinjection.yaml": ["configs/grammar_brackets.yaml"],
     "configs/ablations/path_stream.yaml": [BASE, CURRICULUM],
     "configs/ablations/stop_head.yaml": [BASE, "configs/ablations/count_in_prompt.yaml"],
     "configs/recipe/depth_checkpoint.yaml": ["configs/arch1.yaml"],
