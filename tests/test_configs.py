@@ -19,7 +19,7 @@ from loopformer.cells.matrix import Cell, Job, load_matrix
 from loopformer.cli import LoopformerCLI
 
 ROOT = Path(__file__).resolve().parents[1]
-MATRICES = [ROOT / "configs/ablations" / name for name in ("matrix.yaml", "matrix_scratch.yaml")]
+MATRICES = [ROOT / "configs/ablations" / name for name in ("matrix.yaml", "matrix_scratch.yaml", "matrix_grammar.yaml")]
 CONFIGS = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml") if path not in MATRICES
 )
@@ -32,6 +32,9 @@ UNDER = {
     "configs/ablations/cyclic_data.yaml": ["configs/arch3b.yaml"],
     "configs/ablations/direct_loss.yaml": ["configs/arch3b.yaml"],
     "configs/ablations/full_block.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/full_cells.yaml": ["configs/grammar_brackets.yaml"],
+    "configs/ablations/no_noise.yaml": ["configs/grammar_brackets.yaml"],
+    "configs/ablations/no_state_heads.yaml": ["configs/grammar_brackets.yaml"],
     "configs/ablations/path_stream.yaml": [BASE, CURRICULUM],
     "configs/ablations/stop_head.yaml": [BASE, "configs/ablations/count_in_prompt.yaml"],
     "configs/recipe/depth_checkpoint.yaml": ["configs/arch1.yaml"],
