@@ -197,7 +197,7 @@ def test_every_trained_part_gets_a_gradient() -> None:
 def test_checkpoint_round_trip_is_exact(tmp_path: Path) -> None:
     torch.manual_seed(1)
     config = network_config("configs/grammar_brackets.yaml")
-    network = checkpoint.build_network(config).eval()
+    network = checkpoint.build_network(config).eval().requires_grad_(False)
     checkpoint.save(tmp_path / "model", network, config)
     batch = ProcedureBatcher(TASK, TOKENIZER).batch(BracketDepths([3], 2).instances())
     ours, loaded = network.rollout(batch, 8), checkpoint.load(tmp_path / "model").network.rollout(batch, 8)
