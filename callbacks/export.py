@@ -52,7 +52,10 @@ class ExportModel(L.Callback):
         metrics = {k: round(float(v), 6) for k, v in trainer.callback_metrics.items() if k.startswith("val/")}
         metrics |= getattr(module, "report", {})
         config = self.network_config if self.network_config is not None else module.network_config
-        checkpoint.save(self.directory, module.network, config, provenance, metrics or None)
+        if hasattr(module, "export"):
+            module.export(self.directory, config, provenance, metrics or None)
+        else:
+            checkpoint.save(self.directory, module.network, config, provenance, metrics or None)
         log.info("exported the model to %s", self.directory)
 
     @staticmethod

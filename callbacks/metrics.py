@@ -18,9 +18,13 @@ class ExecutionMetrics(L.Callback):
     Scalars are logged as `val/complete` (and `val/complete/held_out` by cohort of counts), curves loop by loop as
     `val/loop_03/survival`, the accuracy of every named state field as `val/field_NAME`. A rollout lasts as long as the
     batch asks, so a late stop counts as a missing one here.
+
+    Attributes:
+        curves: by name, the curves [T] of the last validation.
     """
 
     def __init__(self) -> None:
+        self.curves: dict[str, torch.Tensor] = {}
         self._metrics: MetricCollection | None = None
         self._fields: MetricCollection | None = None
 
@@ -67,12 +71,14 @@ class ExecutionMetrics(L.Callback):
         del trainer
         assert self._metrics is not None
         numbers: dict[str, torch.Tensor] = {}
+        self.curves = {}
         fields = {} if self._fields is None else self._fields.compute()
         for name, value in {**self._metrics.compute(), **fields}.items():
             stem = name.removeprefix("val/")
             if value.dim() == 0:
                 numbers[name] = value
             else:
+                self.curves[stem] = value
                 numbers |= {f"val/loop_{t:02d}/{stem}": v for t, v in enumerate(value.reshape(-1), 1)}
         defined = {name: value.float() for name, value in numbers.items() if not torch.isnan(value)}
         pl_module.log_dict(defined, rank_zero_only=False)

@@ -34,11 +34,14 @@ class PromptView:
         cells: [B, C] token positions of the instance's cells (symbols of a string, cells of a tape, lines of a
             program) in their own order, NO_CELL after the last; None for a task without cells. A field whose value is
             a cell counts in this order.
+        shared: [B, 2] number of the group of each row and how many leading tokens the rows of a group have in common;
+            None where nothing is in common. A model may compute those once for the whole group.
     """
 
     input_ids: Tensor
     lengths: Tensor
     cells: Tensor | None = None
+    shared: Tensor | None = None
 
     @property
     def answer_positions(self) -> Tensor:

@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from datamodules.graph_batcher import GraphBatcher
-from datamodules.graph_sources import GraphRows
-from datamodules.loader import BatchSource, EvaluationOrder
+from datamodules.graph_sources import GraphRenderer, GraphRows
+from datamodules.loader import BatchSource, BatchT, EvaluationOrder
 from datamodules.tasks.graph import Graphs
 from datamodules.tasks.graph_generators import GraphRecipe
 from datamodules.tasks.graph_splits import SPLITS, first_per_depth, generated, published
@@ -38,7 +37,7 @@ class EvaluationSource(ABC):
     def graphs(self) -> Graphs:
         """Make the examples."""
 
-    def open(self, batcher: GraphBatcher, rank: int, world: int) -> BatchSource:
+    def open(self, batcher: GraphRenderer[BatchT], rank: int, world: int) -> BatchSource[BatchT]:
         """Return the batches of this rank: every example once over all ranks."""
         graphs = self.graphs()
         return GraphRows(graphs, [batcher], EvaluationOrder(graphs.depth, self.batch_size, rank=rank, world=world))

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from datamodules.batch import Batch
-from datamodules.graph_batcher import GraphBatcher
-from datamodules.loader import BatchSource, EvaluationOrder, TrainingOrder
+from datamodules.loader import BatchSource, BatchT, EvaluationOrder, TrainingOrder
 from datamodules.random_loops import RandomLoops
-from datamodules.tasks.graph import Graphs
+from datamodules.tasks.graph import Graphs, IntArray
 from datamodules.tasks.graph_generators import GraphRecipe
 from datamodules.tasks.graph_splits import SPLITS, generated, published
 from datamodules.tasks.graph_stream import Stage, draw_batch, draw_graphs, growing_graphs
 
+MadeT_co = TypeVar("MadeT_co", covariant=True)
 
-class GraphRows(BatchSource):
+
+class GraphRenderer(Protocol[MadeT_co]):
+    """Turns graphs into batches: of prompts and labels for looped models, of text for ordinary ones."""
+
+    def batch(
+        self,
+        graphs: Graphs,
+        counts: int | IntArray | None = None,
+        *,
+        instance: IntArray | None = None,
+        facts: dict[str, IntArray] | None = None,
+        loops: int | None = None,
+    ) -> MadeT_co:
+        """Build a batch of B graphs; see `GraphBatcher.batch` for the arguments."""
+
+
+class GraphRows(BatchSource[BatchT]):
     """Batches of stored graphs in a given order.
 
     Args:
@@ -31,7 +47,7 @@ class GraphRows(BatchSource):
     def __init__(
         self,
         graphs: Graphs,
-        batchers: Sequence[GraphBatcher],
+        batchers: Sequence[GraphRenderer[BatchT]],
         order: TrainingOrder | EvaluationOrder,
         loops: Callable[[Graphs, int, int], int] | None = None,
     ) -> None:
@@ -44,7 +60,7 @@ class GraphRows(BatchSource):
     def __len__(self) -> int:
         return len(self._order)
 
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> BatchT:
         """Make a batch."""
         rows = self._order.rows(epoch, position)
         batcher = self._batchers[(epoch + position) % len(self._batchers)]
@@ -82,7 +98,7 @@ class TrainSource(ABC):
         """Return a few graphs of every size to come, for the set-up check of the prompts."""
 
     @abstractmethod
-    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+    def open(self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int) -> BatchSource[BatchT]:
         """Return the batches of this rank."""
 
 
@@ -125,7 +141,7 @@ class StoredSplit(TrainSource):
         """Return the first graphs of the split."""
         return [self.graphs()[:16]]
 
-    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+    def open(self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int) -> BatchSource[BatchT]:
         """Return the batches of this rank."""
         graphs = self.graphs()
         groups = graphs.depth if self.group_by_depth else None
@@ -262,25 +278,27 @@ class GraphStream(TrainSource):
         sizes = sorted({stage.nodes for stage in self.stages})
         return [draw_graphs(np.random.default_rng(0), 4, nodes, self.letters) for nodes in sizes]
 
-    def open(self, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> BatchSource:
+    def open(self, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int) -> BatchSource[BatchT]:
         """Return this rank's share of the stream."""
         return _OpenStream(self, batchers, seed, rank, world)
 
 
-class _OpenStream(BatchSource):
+class _OpenStream(BatchSource[BatchT]):
     """One rank's share of the stream; it looks up the current stage at every batch.
 
     All ranks draw the same batch of `world` times the size and take every world-th graph: they are at the same depth,
     and together they do what one process does with that batch size.
     """
 
-    def __init__(self, stream: GraphStream, batchers: Sequence[GraphBatcher], seed: int, rank: int, world: int) -> None:
+    def __init__(
+        self, stream: GraphStream, batchers: Sequence[GraphRenderer[BatchT]], seed: int, rank: int, world: int
+    ) -> None:
         self._stream, self._batchers, self._seed, self._rank, self._world = stream, batchers, seed, rank, world
 
     def __len__(self) -> int:
         return self._stream.batches_per_epoch
 
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> BatchT:
         stream = self._stream
         step = epoch * len(self) + position
         key = (self._seed, step, stream.stage)

@@ -12,16 +12,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.batch import Batch
-
 Rows = NDArray[np.integer]
+BatchT = TypeVar("BatchT")
 
 
-class BatchSource(ABC):
+class BatchSource(ABC, Generic[BatchT]):
     """Makes any batch of any epoch on demand."""
 
     @abstractmethod
@@ -29,11 +29,11 @@ class BatchSource(ABC):
         """Return the number of batches of an epoch on this rank, the same in every epoch."""
 
     @abstractmethod
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> BatchT:
         """Make batch `position` of `epoch`, the same whenever it is called."""
 
 
-class BatchLoader:
+class BatchLoader(Generic[BatchT]):
     """Iterates over a source and remembers how many batches were consumed.
 
     An iteration goes on where the state stands and ends with the epoch; the next one opens the next epoch. An epoch cut
@@ -45,7 +45,7 @@ class BatchLoader:
         resumes: True in training. False: each iteration runs epoch 0 from its first batch (evaluation).
     """
 
-    def __init__(self, source: BatchSource, *, resumes: bool = True) -> None:
+    def __init__(self, source: BatchSource[BatchT], *, resumes: bool = True) -> None:
         self.source = source
         self.resumes = resumes
         self._epoch = 0
@@ -54,7 +54,7 @@ class BatchLoader:
     def __len__(self) -> int:
         return len(self.source)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[BatchT]:
         # A generator: nothing happens before the first next(), since Lightning calls iter() more often than it reads.
         if not self.resumes:
             self._epoch = self._position = 0

@@ -76,7 +76,7 @@ class DeferredLinears:
         Modules of another kind (adapters, quantised layers) and frozen weights take their own way.
         """
         if type(linear) is not nn.Linear or not linear.weight.requires_grad or not torch.is_grad_enabled():
-            return linear(x)  # type: ignore[no-any-return]
+            return linear(x)
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else linear.weight.dtype
         if linear not in self._shared:
@@ -84,4 +84,4 @@ class DeferredLinears:
             self._shared[linear] = (*_Shared.apply(rows, dtype, linear.weight, linear.bias), rows)
         weight, bias, rows = self._shared[linear]
         self._uses += 1
-        return _Use.apply(rows, self._uses, x.to(dtype), weight, bias)  # type: ignore[no-any-return,no-untyped-call]
+        return _Use.apply(rows, self._uses, x.to(dtype), weight, bias)

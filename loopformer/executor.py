@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import lightning as L
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -15,11 +14,12 @@ from loopformer.looped import LoopedTransformer
 from loopformer.loss_weights import FIELD, LossWeights
 from loopformer.losses import equal_loop_weights, field_loss, initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
+from loopformer.own_tensors import OwnTensorsModule
 from loopformer.rollout import Rollout
 from loopformer.sharding import shard
 
 
-class ExecutorModule(L.LightningModule):
+class ExecutorModule(OwnTensorsModule):
     """Trains a `LoopedTransformer` on rollouts of each batch's own depth.
 
     Args:
@@ -38,7 +38,6 @@ class ExecutorModule(L.LightningModule):
         self.network = network
         self.optimizer_config = optimizer
         self.loss_weights = losses.settled(network)
-        self.strict_loading = False  # frozen base weights are not in the training checkpoint; see on_load_checkpoint
 
     def configure_model(self) -> None:
         """Shard the network where the strategy asks for it (`fully_sharded`)."""
@@ -187,26 +186,3 @@ class ExecutorModule(L.LightningModule):
         self.log("train/grad_norm", norm.full_tensor() if isinstance(norm, DTensor) else norm)
         if apart:
             torch.nn.utils.clip_grad_norm_(apart, self.optimizer_config.controller_clip)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep only what a resumed run cannot load from the base again."""
-        own = self.network.own_tensor_names()
-        checkpoint["state_dict"] = {
-            name: value for name, value in checkpoint["state_dict"].items() if name.removeprefix("network.") in own
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint whose tensors are not exactly the expected ones.
-
-        Raises:
-            ValueError: naming the missing and the unexpected tensors.
-        """
-        if "state_dict" not in checkpoint:  # the sharding strategy has loaded it already
-            return
-        expected = {f"network.{name}" for name in self.network.own_tensor_names()}
-        found = set(checkpoint["state_dict"])
-        if expected != found:
-            raise ValueError(
-                f"checkpoint: missing tensors {sorted(expected - found)[:5]}, "
-                f"unexpected {sorted(found - expected)[:5]}; resume with the config the run was started with"
-            )

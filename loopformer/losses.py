@@ -118,6 +118,29 @@ def remaining_loss(remaining: Tensor, steps: Tensor, scale: float) -> Tensor:
     return _example_means(squared, counted).mean() + scale * squared[:, 0].mean()
 
 
+def token_loss(logits: Tensor, input_ids: Tensor, target_mask: Tensor, weighting: str = "example") -> Tensor:
+    """Next-token cross-entropy of an ordinary language model, over chosen targets.
+
+    Args:
+        logits: [M, V] of the tokens that stand before the M targets, in row-major order of the mask.
+        input_ids: [B, S].
+        target_mask: [B, S] bool, the M targets; its first column is False.
+        weighting: "example" is the mean over an example's targets, then over examples, so that a long response weighs
+            no more than a short one (as in `letter_loss`); "token" is the mean over all targets of the batch. They
+            agree where all examples have equally many targets, as in batches of one depth.
+
+    Raises:
+        ValueError: unknown weighting.
+    """
+    if weighting not in ("example", "token"):
+        raise ValueError(f"weighting: got {weighting!r}; use 'example' or 'token'")
+    per_target = F.cross_entropy(logits.float(), input_ids[target_mask], reduction="none")
+    if weighting == "token":
+        return per_target.mean()
+    placed = torch.zeros(target_mask.shape, device=logits.device).masked_scatter(target_mask, per_target)
+    return _example_means(placed, target_mask).mean()
+
+
 def _example_means(values: Tensor, counted: Tensor) -> Tensor:
     """Mean of the counted entries of each row, 0 for a row without any: [B, T] -> [B]."""
     return (values * counted).sum(1) / counted.sum(1).clamp(min=1)

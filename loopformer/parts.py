@@ -5,6 +5,7 @@ from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
 from loopformer.bridge import Bridge, ReentryBridge, ReinjectionBridge
 from loopformer.fixed_rules import FixedRules
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
+from loopformer.language_model import LanguageModel
 from loopformer.looped import DirectHead, LoopedTransformer
 from loopformer.noise import StateNoise
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
@@ -25,6 +26,7 @@ __all__ = [
     "FullSequence",
     "GRUController",
     "Halting",
+    "LanguageModel",
     "LoRA",
     "LoopedTransformer",
     "MarkerHead",

@@ -52,7 +52,9 @@ def gather(network: nn.Module) -> None:
     if not isinstance(network, FSDPModule):
         return
     network.reshard()
-    whole = {p: nn.Parameter(p.full_tensor(), p.requires_grad) for p in network.parameters() if isinstance(p, DTensor)}
+    whole: dict[nn.Parameter, nn.Parameter] = {
+        p: nn.Parameter(p.full_tensor(), p.requires_grad) for p in network.parameters() if isinstance(p, DTensor)
+    }
     for module in network.modules():
         for name, parameter in module.named_parameters(recurse=False):
             module.register_parameter(name, whole.get(parameter, parameter))

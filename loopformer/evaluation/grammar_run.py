@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
 from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
-from loopformer.evaluation.outcomes import atomic_path
 from loopformer.evaluation.summary import write_summary
+from loopformer.files import atomic_path
 
 
 def run_grammar(
