@@ -262,13 +262,13 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
 
 def test_command_line(saved: Path, tmp_path: Path) -> None:
     options = GrammarOptions(depths="1", per_depth=2, suite=False)
-    evaluate(saved, tmp_path / "out", benchmark="grammar", grammar=options)
+    evaluate([saved], tmp_path / "out", benchmark="grammar", grammar=options)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["instances"] == 4
     assert summarize_grammar(OutcomeStore.load(tmp_path / "out" / "outcomes.safetensors")) == summary
     assert (tmp_path / "out" / "table.md").read_text().startswith("| strings |")
     with pytest.raises(FileExistsError):
-        evaluate(saved, tmp_path / "out", benchmark="grammar", grammar=options)
+        evaluate([saved], tmp_path / "out", benchmark="grammar", grammar=options)
 
 
 def test_graph_model_is_refused(tmp_path: Path) -> None:
