@@ -29,22 +29,17 @@ def recipe(value: set[Any] | frozenset[Any]) -> tuple[list[Any], bool] | None:
     """Find how to make a set with the same table.
 
     Returns:
-        The items in an order of insertion, and whether the result must be copied (`set(...)` makes a smaller table than
-        inserting one by one); None where nothing tried gives the same table.
+        The items in an order of insertion, and whether the set must be made from another set, which gives a smaller
+        table than items one by one; None where nothing tried gives the same table.
     """
     kind = type(value)
     items = list(value)
     rng = random.Random(0)
     for _ in range(TRIES):
         made = _one_by_one(items)
-        if kind is frozenset:
-            if _same_table(frozenset(made), value):
-                return items, False
-            if _same_table(frozenset(set(made)), value):
-                return items, True
-        elif _same_table(made, value):
+        if _same_table(made if kind is set else frozenset(items), value):
             return items, False
-        elif _same_table(set(made), value):
+        if _same_table(kind(made), value):
             return items, True
         rng.shuffle(items)
     return None

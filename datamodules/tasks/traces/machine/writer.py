@@ -219,16 +219,16 @@ class Writer:
         return ", ".join([self.text(value) for value in values])
 
     def _set(self, value: Any) -> str:
+        name = type(value).__name__
         if not value:
-            text = "set()"
-        else:
-            found = recipe(value)
-            if found is None:
-                raise UnsupportedError("a set whose order depends on what was removed from it")
-            items, copied = found
-            text = "{" + self._joined(items) + "}"
-            text = f"set({text})" if copied else text
-        return text if type(value) is set else f"frozenset({text if value else ''})"
+            return f"{name}()"
+        found = recipe(value)
+        if found is None:
+            raise UnsupportedError("a set whose order depends on what was removed from it")
+        items, from_set = found
+        if from_set:
+            return f"{name}({{{self._joined(items)}}})"
+        return f"{{{self._joined(items)}}}" if name == "set" else f"frozenset([{self._joined(items)}])"
 
     def _object(self, value: Any) -> str:
         if isinstance(value, Position):

@@ -1,0 +1,222 @@
+"""The real trace: what CPython reports while it runs the program. `sys.settrace` on 3.11, `sys.monitoring` from 3.12 on.
+
+settrace serves 3.12 and 3.13 for lines only: there it misses instructions of frames that were entered before a tracer
+asked for them. One event is a tuple (function, line, offset, depth, variables): the line is 0 where the instruction
+begins no line; depth counts the calls of the program in progress.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from datamodules.tasks.traces.guard import Guard
+from datamodules.tasks.traces.limits import Limits
+from datamodules.tasks.traces.shown import frame_variables
+
+RawEvent = tuple[str, int, int, int, "dict[str, str] | None"]
+
+INSTRUCTIONS_PER_LINE = 60
+"""Instructions recorded at most for each line event allowed (a line of many calls has dozens)."""
+
+Stop = Callable[[str, str], None]
+
+
+class Recorder(ABC):
+    """Records one run.
+
+    Args:
+        names: name of each code object to trace, by its id.
+        codes: these code objects.
+        instructions: record every instruction, not only those that begin a line.
+        variables: "all" to show variables at every event, "lines" at those that begin a line.
+        limits: the limits of the run.
+        stop: ends the process with a named error.
+    """
+
+    def __init__(
+        self,
+        names: dict[int, str],
+        codes: list[CodeType],
+        instructions: bool,
+        variables: str,
+        limits: Limits,
+        stop: Stop,
+    ) -> None:
+        self._names = names
+        self._codes = codes
+        self._instructions = instructions
+        self._everywhere = variables == "all"
+        self._most = limits.events
+        if instructions and not self._everywhere:
+            self._most *= INSTRUCTIONS_PER_LINE
+        self._deepest = limits.depth
+        self._stop = stop
+        self._depth = 0
+        self._lost = False
+        self.events: list[RawEvent] = []
+
+    @abstractmethod
+    def run(self, function: Callable[[], Any], guard: Guard) -> Any:
+        """Call the function under the tracer and return its result."""
+
+    def lost(self) -> bool:
+        """Tell whether the tracer was no longer there when the call returned."""
+        return self._lost
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > self._deepest:
+            self._stop("RecursionLimit", f"more than {self._deepest} calls in progress")
+
+    def _full(self) -> None:
+        self._stop("EventLimit", f"more than {self._most} events")
+
+
+class SettraceRecorder(Recorder):
+    """`sys.settrace`, for Python 3.11."""
+
+    def run(self, function: Callable[[], Any], guard: Guard) -> Any:
+        """Call the function under the tracer and return its result."""
+        trace = self._trace_instructions() if self._instructions else self._trace_lines()
+        guard.tracing = 2  # on and off
+        sys.settrace(trace)
+        try:
+            return function()
+        finally:
+            self._lost = sys.gettrace() is not trace
+            sys.settrace(None)
+
+    def _trace_lines(self) -> Callable[..., Any]:
+        # Closures, not attributes: this runs at every line of the program.
+        names, events, most = self._names, self.events, self._most
+
+        def local(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "line":
+                name = names[id(frame.f_code)]
+                events.append((name, frame.f_lineno, frame.f_lasti, self._depth, frame_variables(frame)))
+                if len(events) > most:
+                    self._full()
+            elif event == "return":
+                self._depth -= 1
+            return local
+
+        def outer(frame: FrameType, event: str, _: Any) -> Any:
+            if event != "call" or id(frame.f_code) not in names:
+                return None
+            self._enter()
+            return local
+
+        return outer
+
+    def _trace_instructions(self) -> Callable[..., Any]:
+        names, events, most, everywhere = self._names, self.events, self._most, self._everywhere
+        line = 0
+
+        def local(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal line
+            if event == "opcode":
+                variables = frame_variables(frame) if line or everywhere else None
+                events.append((names[id(frame.f_code)], line, frame.f_lasti, self._depth, variables))
+                line = 0
+                if len(events) > most:
+                    self._full()
+            elif event == "line":
+                line = frame.f_lineno
+            elif event == "return":
+                self._depth -= 1
+            return local
+
+        def outer(frame: FrameType, event: str, _: Any) -> Any:
+            if event != "call" or id(frame.f_code) not in names:
+                return None
+            self._enter()
+            frame.f_trace_opcodes = True
+            return local
+
+        return outer
+
+
+class MonitoringRecorder(Recorder):
+    """`sys.monitoring`, from Python 3.12 on."""
+
+    TOOL = 3
+
+    def run(self, function: Callable[[], Any], guard: Guard) -> Any:
+        """Call the function under the tracer and return its result."""
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+        kinds = monitoring.events
+        callbacks = self._callbacks(kinds)
+        guard.tracing = len(callbacks)
+        monitoring.use_tool_id(self.TOOL, "loopformer")
+        for kind, callback in callbacks.items():
+            monitoring.register_callback(self.TOOL, kind, callback)
+        guard.tracing = sys.maxsize if self._frames_are_audited() else 0
+        local = 0
+        for kind in callbacks:
+            local |= kind if kind != kinds.PY_UNWIND else 0
+        for code in self._codes:
+            monitoring.set_local_events(self.TOOL, code, local)
+        monitoring.set_events(self.TOOL, kinds.PY_UNWIND)
+        try:
+            return function()
+        finally:
+            monitoring.set_events(self.TOOL, 0)
+            for code in self._codes:
+                monitoring.set_local_events(self.TOOL, code, 0)
+
+    @staticmethod
+    def _frames_are_audited() -> bool:
+        return True  # sys._getframe raises an audit event in every version so far
+
+    def _callbacks(self, kinds: Any) -> dict[int, Callable[..., Any]]:
+        names, events, most, everywhere = self._names, self.events, self._most, self._everywhere
+        get_frame = sys._getframe  # noqa: SLF001  (the documented way to a frame's variables)
+        pending = 0
+
+        def on_line(code: CodeType, line: int) -> None:
+            nonlocal pending
+            if self._instructions:
+                pending = line
+                return
+            frame = get_frame(1)
+            events.append((names[id(code)], line, frame.f_lasti, self._depth, frame_variables(frame)))
+            if len(events) > most:
+                self._full()
+
+        def on_instruction(code: CodeType, offset: int) -> None:
+            nonlocal pending
+            variables = frame_variables(get_frame(1)) if pending or everywhere else None
+            events.append((names[id(code)], pending, offset, self._depth, variables))
+            pending = 0
+            if len(events) > most:
+                self._full()
+
+        def on_start(*_: Any) -> None:
+            self._enter()
+
+        def on_leave(*_: Any) -> None:
+            self._depth -= 1
+
+        def on_unwind(code: CodeType, *_: Any) -> None:
+            if id(code) in names:
+                self._depth -= 1
+
+        callbacks = {
+            kinds.LINE: on_line,
+            kinds.PY_START: on_start,
+            kinds.PY_RESUME: on_start,
+            kinds.PY_RETURN: on_leave,
+            kinds.PY_YIELD: on_leave,
+            kinds.PY_UNWIND: on_unwind,
+        }
+        if self._instructions:
+            callbacks[kinds.INSTRUCTION] = on_instruction
+        return callbacks
+
+
+RECORDER: type[Recorder] = MonitoringRecorder if sys.version_info >= (3, 12) else SettraceRecorder
+"""The recorder of this Python."""
