@@ -193,9 +193,20 @@ def _read_trace(trace: Trace, reply: dict[str, Any]) -> Trace:
         trace.call,
         trace.level,
         trace.python,
-        events=tuple([Event(name, line, at, depth, shown) for name, line, at, depth, shown in reply["events"]]),
+        events=_read_events(reply["events"]),
         states=None if states is None else tuple(map(State.from_records, states)),
         unresumable=reply["reason"],
         result=reply["result"],
         printed=reply["printed"],
+        seconds=reply["seconds"],
     )
+
+
+def _read_events(rows: list[list[Any]]) -> tuple[Event, ...]:
+    last: dict[str, Any] = {}
+    events = []
+    for name, line, offset, depth, variables in rows:
+        if variables != 0:
+            last[name] = variables
+        events.append(Event(name, line, offset, depth, last[name]))
+    return tuple(events)

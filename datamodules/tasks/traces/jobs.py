@@ -6,7 +6,8 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from types import CodeType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from datamodules.tasks.traces.machine.machine import Machine
 from datamodules.tasks.traces.machine.objects import UnsupportedError
 from datamodules.tasks.traces.machine.reader import Reader, StateError
 from datamodules.tasks.traces.machine.writer import Writer
-from datamodules.tasks.traces.recorder import RECORDER
+from datamodules.tasks.traces.recorder import RECORDER, RawEvent
 from datamodules.tasks.traces.shown import shown
 
 Screen = Callable[[str], None]
@@ -97,13 +98,16 @@ class Job:
         )
         exec(module, namespace)  # noqa: S102  (this process exists for nothing else)
         expression: CodeType = compile(call, "<call>", "eval", dont_inherit=True)
+        begin = time.process_time()
         value = recorder.run(lambda: eval(expression, namespace), self._guard)  # noqa: S307
+        seconds = time.process_time() - begin
         if recorder.lost():
             self.stop("Forbidden", "the tracer was taken away")
         result = {"result": shown(value, limits.output), "printed": "".join(output.text), "states": None, "reason": ""}
+        result["seconds"] = seconds
         if wanted_states:
             result |= self._follow(source, call, recorder.events, value, by_instruction, limits)
-        result["events"] = recorder.events if by_instruction else [event for event in recorder.events if event[1]]
+        result["events"] = packed(event for event in recorder.events if by_instruction or event[1])
         return result
 
     def _follow(
@@ -142,6 +146,17 @@ class Job:
 
         value = machine.run(observe)
         return {"result": shown(value, limits.output), "states": states}
+
+
+def packed(events: Iterable[RawEvent]) -> list[Any]:
+    """Leave out of each event the variables that are those of its function's last event (0 stands for them)."""
+    last: dict[str, Any] = {}
+    result = []
+    for name, line, offset, depth, variables in events:
+        same = variables is last.get(name)
+        last[name] = variables
+        result.append((name, line, offset, depth, 0 if same else variables))
+    return result
 
 
 def check_call(call: str) -> str:

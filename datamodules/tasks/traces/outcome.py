@@ -44,7 +44,7 @@ class Failure:
         return f"{self.name}: {self.reason}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """One event of the real trace, before it happens.
 
@@ -63,7 +63,7 @@ class Event:
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of a state (`machine.writer`): a call in progress, `globals` or `handling`.
 
@@ -122,6 +122,7 @@ class Trace:
         result: text of the value returned, None where the call failed.
         printed: what the program printed.
         failure: how the call failed, None where it returned.
+        seconds: processor time of the worker for running the call under the tracer.
     """
 
     source: str
@@ -134,3 +135,4 @@ class Trace:
     result: str | None = None
     printed: str = ""
     failure: Failure | None = None
+    seconds: float = 0.0

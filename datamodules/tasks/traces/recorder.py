@@ -15,7 +15,7 @@ from typing import Any
 
 from datamodules.tasks.traces.guard import Guard
 from datamodules.tasks.traces.limits import Limits
-from datamodules.tasks.traces.shown import frame_variables
+from datamodules.tasks.traces.shown import snapshot
 
 RawEvent = tuple[str, int, int, int, "dict[str, str] | None"]
 
@@ -57,11 +57,20 @@ class Recorder(ABC):
         self._stop = stop
         self._depth = 0
         self._lost = False
+        self._last: dict[str, dict[str, str]] = {}
         self.events: list[RawEvent] = []
 
     @abstractmethod
     def run(self, function: Callable[[], Any], guard: Guard) -> Any:
         """Call the function under the tracer and return its result."""
+
+    def _variables(self, name: str, frame: FrameType) -> dict[str, str]:
+        """Show the variables of a frame; the same object as last time in this function if nothing has changed."""
+        variables = snapshot(frame.f_locals)
+        if variables == self._last.get(name):
+            return self._last[name]
+        self._last[name] = variables
+        return variables
 
     def lost(self) -> bool:
         """Tell whether the tracer was no longer there when the call returned."""
@@ -97,7 +106,7 @@ class SettraceRecorder(Recorder):
         def local(frame: FrameType, event: str, _: Any) -> Any:
             if event == "line":
                 name = names[id(frame.f_code)]
-                events.append((name, frame.f_lineno, frame.f_lasti, self._depth, frame_variables(frame)))
+                events.append((name, frame.f_lineno, frame.f_lasti, self._depth, self._variables(name, frame)))
                 if len(events) > most:
                     self._full()
             elif event == "return":
@@ -119,8 +128,9 @@ class SettraceRecorder(Recorder):
         def local(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal line
             if event == "opcode":
-                variables = frame_variables(frame) if line or everywhere else None
-                events.append((names[id(frame.f_code)], line, frame.f_lasti, self._depth, variables))
+                name = names[id(frame.f_code)]
+                variables = self._variables(name, frame) if line or everywhere else None
+                events.append((name, line, frame.f_lasti, self._depth, variables))
                 line = 0
                 if len(events) > most:
                     self._full()
@@ -182,15 +192,16 @@ class MonitoringRecorder(Recorder):
             if self._instructions:
                 pending = line
                 return
-            frame = get_frame(1)
-            events.append((names[id(code)], line, frame.f_lasti, self._depth, frame_variables(frame)))
+            frame, name = get_frame(1), names[id(code)]
+            events.append((name, line, frame.f_lasti, self._depth, self._variables(name, frame)))
             if len(events) > most:
                 self._full()
 
         def on_instruction(code: CodeType, offset: int) -> None:
             nonlocal pending
-            variables = frame_variables(get_frame(1)) if pending or everywhere else None
-            events.append((names[id(code)], pending, offset, self._depth, variables))
+            name = names[id(code)]
+            variables = self._variables(name, get_frame(1)) if pending or everywhere else None
+            events.append((name, pending, offset, self._depth, variables))
             pending = 0
             if len(events) > most:
                 self._full()

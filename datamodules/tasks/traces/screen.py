@@ -32,7 +32,7 @@ MOST_CHARACTERS = 100_000
 
 
 def _refuse_name(name: str, what: str) -> None:
-    if (name.startswith("__") and name not in METHODS) or name in FRAMES:
+    if (name.startswith("__") and name.strip("_") and name not in METHODS) or name in FRAMES:
         raise ForbiddenError(f"{what} {name}")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any
 
 from datamodules.tasks.traces.allowed import OutputLimitError
@@ -116,9 +115,3 @@ def snapshot(variables: Mapping[str, Any]) -> dict[str, str]:
         kind = type(value)
         result[name] = repr(value) if kind in PLAIN or (kind is int and value.bit_length() < SHORT) else shown(value)
     return result
-
-
-def frame_variables(frame: FrameType) -> dict[str, str]:
-    """Show the local variables of one of CPython's frames."""
-    return snapshot(frame.f_locals)
-
