@@ -19,11 +19,16 @@ from pathlib import Path
 from datamodules.tasks.traces import seccomp
 from datamodules.tasks.traces.limits import Limits
 
-HARMLESS = frozenset({"builtins.id", "code.__new__", "compile", "exec", "gc.get_referents", "object.__getattr__"})
+HARMLESS = frozenset(
+    "builtins.id code.__new__ compile exec gc.get_referents object.__getattr__ sys._getframe sys.unraisablehook".split()
+)
 """Audit events that the worker itself needs while a program runs, and that lead nowhere by themselves."""
 
-TRACING = frozenset({"sys.settrace", "sys.monitoring.register_callback", "sys._getframe"})
-"""Audit events of the tracer; a program's own are refused by `Guard.tracing` being over."""
+TRACING = frozenset({"sys.settrace", "sys.monitoring.register_callback"})
+"""Audit events of the tracer itself, as many as `Guard.tracing` says; a program's own are refused."""
+
+SOURCES = frozenset({"<unknown>", "<program>", "<call>", "<string>"})
+"""Names of no file that CPython tries to open for the text of a SyntaxError; the kernel refuses it."""
 
 NOBODY = 65534
 
@@ -72,11 +77,13 @@ class Guard:
 
     Args:
         refuse: called with the name of a forbidden event; it must not return.
+
+    Attributes:
+        tracing: audit events of the tracer that are due now.
     """
 
     def __init__(self, refuse: Refuse) -> None:
         self._refuse = refuse
-        # Events of the tracer still to come: a program that traces by itself uses one up or comes too late.
         self.tracing = 0
 
     def raise_walls(self, limits: Limits, idle: int) -> None:
@@ -90,10 +97,13 @@ class Guard:
             if event in HARMLESS:
                 return
             if event in TRACING and self.tracing > 0:
-                self.tracing -= event != "sys._getframe"
+                self.tracing -= 1
+                return
+            if event == "open" and arguments[0] in SOURCES:
                 return
             # The import of a codec that is not there is an import, too; its name is what a reader wants to see.
             what = f"{event} {arguments[0]}" if event == "import" and arguments else event
             refuse(what)
 
+        sys.unraisablehook = lambda _: None  # the default one opens source files
         sys.addaudithook(hook)

@@ -20,6 +20,7 @@ from datamodules.tasks.traces.machine.machine import Machine
 from datamodules.tasks.traces.machine.objects import UnsupportedError
 from datamodules.tasks.traces.machine.reader import Reader, StateError
 from datamodules.tasks.traces.machine.writer import Writer
+from datamodules.tasks.traces.outcome import FAILURES
 from datamodules.tasks.traces.recorder import RECORDER, RawEvent
 from datamodules.tasks.traces.shown import shown
 
@@ -181,6 +182,7 @@ LIMITS: dict[type[BaseException], str] = {
     StateError: "StateError",
     SyntaxError: "SyntaxError",
 }
+"""Errors that are not the program's own."""
 
 
 def describe(error: BaseException) -> tuple[str, str]:
@@ -188,7 +190,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     kind = type(error)
     for base, name in LIMITS.items():
         if kind is base or (base is SyntaxError and issubclass(kind, base)):
-            return name, _message(error)
+            return name, _message(error) or FAILURES[name]
     return "Raised", f"{kind.__name__}: {_message(error)}" if kind.__module__ == "builtins" else kind.__name__
 
 

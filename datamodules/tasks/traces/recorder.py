@@ -11,8 +11,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NoReturn
 
+from datamodules.tasks.traces.allowed import OutputLimitError
 from datamodules.tasks.traces.guard import Guard
 from datamodules.tasks.traces.limits import Limits
 from datamodules.tasks.traces.shown import snapshot
@@ -22,7 +23,7 @@ RawEvent = tuple[str, int, int, int, "dict[str, str] | None"]
 INSTRUCTIONS_PER_LINE = 60
 """Instructions recorded at most for each line event allowed (a line of many calls has dozens)."""
 
-Stop = Callable[[str, str], None]
+Stop = Callable[[str, str], NoReturn]
 
 
 class Recorder(ABC):
@@ -66,7 +67,11 @@ class Recorder(ABC):
 
     def _variables(self, name: str, frame: FrameType) -> dict[str, str]:
         """Show the variables of a frame; the same object as last time in this function if nothing has changed."""
-        variables = snapshot(frame.f_locals)
+        try:
+            variables = snapshot(frame.f_locals)
+        except OutputLimitError as error:
+            # Not raised into the program, which could catch it: CPython would then go on without the tracer.
+            self._stop("OutputLimit", str(error))
         if variables == self._last.get(name):
             return self._last[name]
         self._last[name] = variables
@@ -91,12 +96,14 @@ class SettraceRecorder(Recorder):
     def run(self, function: Callable[[], Any], guard: Guard) -> Any:
         """Call the function under the tracer and return its result."""
         trace = self._trace_instructions() if self._instructions else self._trace_lines()
-        guard.tracing = 2  # on and off
+        guard.tracing = 1
         sys.settrace(trace)
         try:
             return function()
         finally:
+            # An error inside the tracer (no memory left) makes CPython take it away.
             self._lost = sys.gettrace() is not trace
+            guard.tracing = 1
             sys.settrace(None)
 
     def _trace_lines(self) -> Callable[..., Any]:
@@ -164,7 +171,6 @@ class MonitoringRecorder(Recorder):
         monitoring.use_tool_id(self.TOOL, "loopformer")
         for kind, callback in callbacks.items():
             monitoring.register_callback(self.TOOL, kind, callback)
-        guard.tracing = sys.maxsize if self._frames_are_audited() else 0
         local = 0
         for kind in callbacks:
             local |= kind if kind != kinds.PY_UNWIND else 0
@@ -177,10 +183,6 @@ class MonitoringRecorder(Recorder):
             monitoring.set_events(self.TOOL, 0)
             for code in self._codes:
                 monitoring.set_local_events(self.TOOL, code, 0)
-
-    @staticmethod
-    def _frames_are_audited() -> bool:
-        return True  # sys._getframe raises an audit event in every version so far
 
     def _callbacks(self, kinds: Any) -> dict[int, Callable[..., Any]]:
         names, events, most, everywhere = self._names, self.events, self._most, self._everywhere

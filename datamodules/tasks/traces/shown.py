@@ -12,7 +12,9 @@ from typing import Any
 
 from datamodules.tasks.traces.allowed import OutputLimitError
 
-PLAIN = frozenset({str, bool, type(None), bytes, float})
+PLAIN = frozenset({bool, type(None), float})
+
+TEXT = frozenset({str, bytes})
 
 CALLABLE = frozenset({"function", "Function", "method", "builtin_function_or_method", "method_descriptor"})
 
@@ -31,6 +33,10 @@ def shown(value: Any, limit: int = 100_000) -> str:
     kind = type(value)
     if kind in PLAIN:
         return repr(value)
+    if kind in TEXT:
+        if len(value) > limit:
+            raise OutputLimitError("the text of a value is too long")
+        return repr(value)
     if kind is int:
         return repr(value) if value.bit_length() < SHORT else f"<int of {value.bit_length()} bits>"
     parts: list[str] = []
@@ -47,8 +53,8 @@ def _put(text: str, parts: list[str], left: list[int]) -> None:
 
 def _show(value: Any, parts: list[str], left: list[int], outer: list[int]) -> None:
     kind = type(value)
-    if kind in PLAIN or kind is int:
-        _put(shown(value), parts, left)
+    if kind in PLAIN or kind in TEXT or kind is int:
+        _put(shown(value, left[0]), parts, left)
     elif id(value) in outer or len(outer) > DEEPEST:
         _put("...", parts, left)
     elif (brackets := _brackets(value)) is not None:
