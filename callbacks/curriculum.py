@@ -17,9 +17,10 @@ log = logging.getLogger(__name__)
 class Curriculum(L.Callback):
     """Moves `datamodule.stage` on when an average of the training batches' success passes a gate.
 
-    Success is the share of a batch's rollouts with every letter right, by the worse of the two readouts: a lookup that
-    settles in C alone would pass by C's. After the last stage a "triggered" schedule starts its decay, and the run
-    ends when that is done.
+    Success is what the training step reports as `success`, otherwise the share of a batch's rollouts with every letter
+    right, by the worse of the two readouts: a lookup that settles in C alone would pass by C's.
+
+    After the last stage a "triggered" schedule starts its decay, and the run ends when that is done.
 
     Args:
         gate: exponential average of the success at which the next stage begins.
@@ -58,10 +59,8 @@ class Curriculum(L.Callback):
     ) -> None:
         """Update the average, move on, or end the run."""
         del batch_idx
-        rollout = outputs["rollout"]
-        readouts = [rollout.letter_logits, rollout.direct_logits]
-        worse = torch.stack([_complete(logits, batch.labels) for logits in readouts if logits is not None]).min()
-        success = float(trainer.strategy.reduce(worse, reduce_op="mean"))  # all ranks move on at the same step
+        share = outputs["success"] if "success" in outputs else _rollout_success(outputs["rollout"], batch)
+        success = float(trainer.strategy.reduce(share, reduce_op="mean"))  # all ranks move on at the same step
         self.average = self.momentum * self.average + (1 - self.momentum) * success
         pl_module.log("train/stage", float(self.stage), prog_bar=True)
         pl_module.log("train/success", self.average, prog_bar=True)
@@ -92,6 +91,11 @@ class Curriculum(L.Callback):
                 f"the run ended in curriculum stage {self.stage + 1} of {len(stages)} ({stages[self.stage]}): "
                 "the model has not learned the task. Raise trainer.max_steps or trainer.max_time, or try another seed"
             )
+
+
+def _rollout_success(rollout: Any, batch: Batch) -> torch.Tensor:
+    readouts = [rollout.letter_logits, rollout.direct_logits]
+    return torch.stack([_complete(logits, batch.labels) for logits in readouts if logits is not None]).min()
 
 
 def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

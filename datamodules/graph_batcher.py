@@ -50,6 +50,7 @@ class GraphBatcher:
         *,
         instance: IntArray | None = None,
         facts: dict[str, IntArray] | None = None,
+        loops: int | None = None,
     ) -> Batch:
         """Build a batch.
 
@@ -58,9 +59,10 @@ class GraphBatcher:
             counts: requested steps, one for all or [B]; default `graphs.depth`.
             instance: [B] instance ids; default 0..B-1.
             facts: [B] integers by name; default `graphs.facts()` (a caller with many small batches computes them once).
+            loops: label exactly this many loops of every example, before and after its last step alike.
 
         Returns:
-            A batch with the views "full" and "executor", on the CPU, T = the largest count.
+            A batch with the views "full" and "executor", on the CPU, T = the largest count, or `loops`.
 
         Raises:
             ValueError: a count below 1, or graphs with other node names than this batcher's.
@@ -70,9 +72,10 @@ class GraphBatcher:
         steps = np.array(np.broadcast_to(graphs.depth if counts is None else counts, len(graphs)), dtype=np.int64)
         if steps.size and steps.min() < 1:
             raise ValueError(f"counts: got {steps.min()}; ask for 1 step or more")
-        loops = int(steps.max(initial=1))
-        labels = graphs.states(loops).astype(np.int64)
-        labels[np.arange(loops) >= steps[:, None]] = IGNORE
+        T = int(steps.max(initial=1)) if loops is None else loops
+        labels = graphs.states(T).astype(np.int64)
+        if loops is None:
+            labels[np.arange(T) >= steps[:, None]] = IGNORE
         digits, width = _decimal_digits(steps)
         return Batch(
             views={view: self._view(view, graphs, digits, width) for view in VIEWS},

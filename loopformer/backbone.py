@@ -9,6 +9,7 @@ Shape legend: B batch, S sequence, D hidden, K labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -17,7 +18,6 @@ from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -25,7 +25,7 @@ from transformers import (
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 
-from loopformer.tokenizer import tiny_tokenizer
+from loopformer.tokenizer import load_tokenizer, tiny_tokenizer
 
 TINY = "tiny"
 """Name of the embedded tokenizer where a tokenizer's id or path is asked for."""
@@ -166,15 +166,19 @@ class PretrainedBackbone(Backbone):
         revision: commit of the Hub repository, so that a checkpoint's base never changes under it.
         split: layers of P, R and C.
         dtype: type of the weights that stay frozen; trained ones are float32 (see `loopformer.adaptation`).
+
+    Raises:
+        ValueError: `model` is written as a path (it starts with a dot or a slash) but is no folder.
     """
 
     def __init__(
         self, model: str, revision: str | None = None, split: Split = Split(), dtype: str = "bfloat16"
     ) -> None:
+        check_local_folder("backbone.model", model)
         lm = AutoModelForCausalLM.from_pretrained(
             model, revision=revision, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
-        super().__init__(lm, AutoTokenizer.from_pretrained(model, revision=revision), split)
+        super().__init__(lm, load_tokenizer(model, revision), split)
         self._reference = {"model": model, "revision": revision}
 
     @property
@@ -200,11 +204,25 @@ class ScratchBackbone(Backbone):
         tokenizer: str = TINY,
         split: Split = Split(1, 1, 1),
     ) -> None:
-        loaded = tiny_tokenizer() if tokenizer == TINY else AutoTokenizer.from_pretrained(tokenizer)
+        loaded = tiny_tokenizer() if tokenizer == TINY else load_tokenizer(tokenizer)
         fields = {"vocab_size": len(loaded), "pad_token_id": loaded.pad_token_id, **config}
         hf_config = AutoConfig.for_model(model_type, **fields)
         lm = AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa", dtype=torch.float32)
         super().__init__(lm, loaded, split)
+
+
+def check_local_folder(field: str, model: str) -> None:
+    """Refuse a path that is no folder, which the Hugging Face library would otherwise look up on the Hub.
+
+    Args:
+        field: name of the option, for the message.
+        model: Hub id or path; a path is one that starts with "." or "/".
+
+    Raises:
+        ValueError: it is written as a path but is no folder.
+    """
+    if model.startswith((".", "/")) and not Path(model).is_dir():
+        raise ValueError(f"{field}: {model} is not a folder; give an exported language model, or a Hub id")
 
 
 def apply_layer(layer: nn.Module, hidden: Tensor, geometry: Geometry, cache: Cache | None = None) -> Tensor:

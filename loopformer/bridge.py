@@ -30,17 +30,20 @@ class ReentryBridge(Bridge):
 
     Args:
         eps: added to the mean square.
-        projection: learn W (a D x D matrix); without it only the gain.
+        projection: learn W (a D x D matrix).
+        gain: learn g. With neither, the bridge has no parameters and only restores the scale.
     """
 
-    def __init__(self, eps: float = 1e-6, projection: bool = True) -> None:
+    def __init__(self, eps: float = 1e-6, projection: bool = True, gain: bool = True) -> None:
         super().__init__()
         self.eps = eps
         self.projection = projection
+        self.learns_gain = gain
 
     def build(self, hidden_size: int) -> None:
         """See `Bridge.build`."""
-        self.gain = nn.Parameter(torch.ones(hidden_size))
+        if self.learns_gain:
+            self.gain = nn.Parameter(torch.ones(hidden_size))
         if self.projection:
             self.weight = nn.Parameter(torch.eye(hidden_size))
 
@@ -48,7 +51,9 @@ class ReentryBridge(Bridge):
         """See `Bridge.forward`."""
         x = state.float()
         scale = (self._mean_square(anchor.float()) / self._mean_square(x)).sqrt()
-        y = self.gain * (x * scale)
+        y = x * scale
+        if self.learns_gain:
+            y = self.gain * y
         if self.projection:
             y = F.linear(y.to(self.weight.dtype), self.weight)
         return y.to(state.dtype)

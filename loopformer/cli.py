@@ -21,12 +21,15 @@ from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+from transformers.utils.logging import disable_progress_bar
 
 from callbacks.export import ExportModel, command_line
+from callbacks.generation import GenerationMetrics
 from callbacks.guard import NonFiniteGuard
 from callbacks.metrics import ExecutionMetrics
 from callbacks.random_state import RandomState
 from loopformer import parts  # noqa: F401  (short class names)
+from loopformer.causal_lm import CausalLMModule
 from loopformer.executor import ExecutorModule
 
 CONFIG = "config.yaml"
@@ -186,6 +189,8 @@ class LoopformerCLI(LightningCLI):
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
         if isinstance(self.model, ExecutorModule):
             added.append(ExecutionMetrics())
+        if isinstance(self.model, CausalLMModule) and hasattr(self.datamodule, "labels"):
+            added.append(GenerationMetrics())
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             added.append(ExportModel(str(Path(config["output"]) / "model"), network, provenance))
         # ModelCheckpoint stays last: what it saves must hold every other callback's final state of the step.
@@ -206,9 +211,11 @@ def _set_up_messages() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("callbacks").setLevel(logging.INFO)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices found, advertisements
+    disable_progress_bar()  # the library's own, one for each file of weights
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # the frozen backbone is in eval mode on purpose
         r"Experiment logs directory .* exists and is not empty",  # it holds this run's other files
+        r"It is recommended to use `self\.log\(.*sync_dist",  # the metrics have exchanged those values themselves
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own affair
     ):
         warnings.filterwarnings("ignore", message=message)

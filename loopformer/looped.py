@@ -19,6 +19,7 @@ from loopformer.adaptation import Adaptation, RecurrentBlock
 from loopformer.backbone import Backbone, run_layers
 from loopformer.bridge import Bridge
 from loopformer.halting import Halting, HaltingInputs
+from loopformer.own_tensors import own_tensor_names
 from loopformer.recurrence import Recurrence, Start
 
 LETTERS = [f" {letter}" for letter in string.ascii_uppercase]
@@ -128,13 +129,7 @@ class LoopedTransformer(nn.Module):
 
     def own_tensor_names(self) -> set[str]:
         """Names in `state_dict` that cannot be loaded from the base again: what checkpoints must hold."""
-        state = self.state_dict()
-        tied = {"backbone.lm.lm_head.weight"} if self.backbone.config.tie_word_embeddings else set()
-        if self.backbone.reference is None:
-            return set(state) - tied
-        trained = {id(p) for m in self.adaptation.trained_modules(self.backbone) for p in m.parameters()}
-        base = {f"backbone.{name}" for name, p in self.backbone.named_parameters() if id(p) not in trained}
-        return set(state) - base - tied
+        return own_tensor_names(self, self.backbone, self.adaptation)
 
     def start(self, batch: Batch) -> Start:
         """Run P and loop 1 on the executor's prompt view."""

@@ -4,6 +4,7 @@ from loopformer.adaptation import Adaptation, Everything, Frozen, LoRA, Recurren
 from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
 from loopformer.bridge import Bridge, ReentryBridge
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
+from loopformer.language_model import LanguageModel
 from loopformer.looped import DirectHead, LoopedTransformer
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
 
@@ -19,6 +20,7 @@ __all__ = [
     "FullSequence",
     "GRUController",
     "Halting",
+    "LanguageModel",
     "LoRA",
     "LoopedTransformer",
     "PretrainedBackbone",

@@ -11,7 +11,8 @@ import re
 import string
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
 LETTERS = tuple(string.ascii_uppercase + string.ascii_lowercase)
@@ -42,3 +43,20 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
         padding_side="right",
         clean_up_tokenization_spaces=False,
     )
+
+
+def load_tokenizer(source: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from a folder or the Hub, as it was saved.
+
+    `AutoTokenizer` alone gives every model of the Qwen2 type a tokenizer of the Qwen2 class, which replaces the rules
+    of a generic one, such as the embedded backbone's.
+
+    Args:
+        source: folder or Hub id.
+        revision: commit of the Hub repository.
+    """
+    declared = get_tokenizer_config(source, revision=revision).get("tokenizer_class")
+    generic = declared in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    loader = PreTrainedTokenizerFast if generic else AutoTokenizer
+    tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(source, revision=revision or "main")
+    return tokenizer

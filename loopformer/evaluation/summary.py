@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,17 +61,19 @@ class Tally:
     """Sums over the queries of each graph and requested count.
 
     Attributes:
-        sums: [I, T + 1, C] int64; columns: queries, one per rate, correct prefix in loops.
+        sums: [I, T + 1, C] int64; columns: queries, then one per name.
         alive: by panel N, [I, N] int64 queries of each graph without an error up to each loop.
         draws: [D, I] how often the bootstrap picked each graph.
+        names: what each column after the first sums; the mean over the queries is what is reported.
     """
 
     sums: Tensor
     alive: dict[int, Tensor]
     draws: Floats
+    names: tuple[str, ...] = (*RATES, "correct_prefix")
 
     def cell(self, graphs: Tensor | None = None, steps: Sequence[int] | None = None) -> dict[str, Any]:
-        """Shares, correct prefix and their intervals over some graphs and requested counts.
+        """Means and their intervals over some graphs and requested counts.
 
         Args:
             graphs: [I] bool; None for all.
@@ -82,14 +84,12 @@ class Tally:
         if graphs is not None:
             rows, draws = rows[graphs], draws[:, graphs.numpy()]
         total = rows.sum(dim=0)
-        names = (*RATES, "correct_prefix")
         interval = percentile_interval(ratio_draws(draws, rows[:, 1:], rows[:, :1]))
-        ends = zip(names, np.stack(interval, axis=1), strict=True)
+        ends = zip(self.names, np.stack(interval, axis=1), strict=True)
         return {
             "n": total[0],
             "graphs": (rows[:, 0] > 0).sum(),
-            **{name: rate_by_steps(total[:-1], name) for name in RATES},
-            "correct_prefix": total[-1].double() / total[0],
+            **{name: total[column].double() / total[0] for column, name in enumerate(self.names, 1)},
             "intervals": dict(ends),
         }
 
@@ -126,9 +126,7 @@ def summarize(store: OutcomeStore) -> dict[str, Any]:
             "signed": {name: values[f"stop_error_{name}"] for name in STOP_QUANTILES},
             "absolute": {name: values[f"absolute_stop_error_{name}"] for name in STOP_QUANTILES},
         },
-        "by_range": _by_group(tally, {_label(span): [n for n in present if _within(n, span)] for span in RANGES}),
-        "by_training": _by_group(tally, _training_groups(present, meta.trained_steps)),
-        **{f"by_{name}": _by_fact(tally, store, name) for name in store.facts},
+        **breakdowns(tally, store.facts, meta.fact_values, present, meta.trained_steps),
         "loop_accuracy": loop_accuracy(tables["loop_accuracy"]),
         "survival": {str(n): _survival(tally, n, tables[f"survival@{n}"]) for n in panels},
         "hazard": {
@@ -137,8 +135,31 @@ def summarize(store: OutcomeStore) -> dict[str, Any]:
         },
         "by_steps": _by_steps(tally, tables, present),
     }
-    plain: dict[str, Any] = _plain(document)
-    return plain
+    reduced: dict[str, Any] = plain(document)
+    return reduced
+
+
+def breakdowns(
+    tally: Tally,
+    facts: Mapping[str, Tensor],
+    fact_values: Mapping[str, Sequence[str]],
+    present: Sequence[int],
+    trained: Sequence[int],
+) -> dict[str, Any]:
+    """Cells by range of counts, by counts in training and by each fact, as `by_*`.
+
+    Args:
+        tally: sums over the queries.
+        facts: by name, [I] facts of each graph.
+        fact_values: names of the codes of a fact.
+        present: requested counts that occur.
+        trained: requested counts seen in training; empty where that is unknown.
+    """
+    return {
+        "by_range": _by_group(tally, {_label(span): [n for n in present if _within(n, span)] for span in RANGES}),
+        "by_training": _by_group(tally, _training_groups(present, trained)),
+        **{f"by_{name}": _by_fact(tally, name, codes, fact_values.get(name)) for name, codes in facts.items()},
+    }
 
 
 def write_summary(path: Path | str, summary: dict[str, Any], overwrite: bool = False) -> None:
@@ -191,9 +212,7 @@ def _training_groups(present: Sequence[int], trained: Sequence[int]) -> dict[str
     }
 
 
-def _by_fact(tally: Tally, store: OutcomeStore, name: str) -> dict[str, Any]:
-    codes = store.facts[name]
-    names = store.metadata.fact_values.get(name)
+def _by_fact(tally: Tally, name: str, codes: Tensor, names: Sequence[str] | None) -> dict[str, Any]:
     if name in FACT_RANGES:
         groups = {_label(span): _inside(codes, span) for span in FACT_RANGES[name]}
     else:
@@ -237,14 +256,14 @@ def _label(span: Span) -> str:
     return f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Reduce tensors and arrays to JSON types, nan to None."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float):
         return round(value, DECIMALS) if math.isfinite(value) else None
     return value

@@ -7,6 +7,7 @@ from loopformer.metrics.base import CountMetric, CurveMetric
 from loopformer.metrics.collection import PANELS, execution_metrics
 from loopformer.metrics.first_error import CorrectPrefix, Hazard, Survival
 from loopformer.metrics.functional import QueryOutcome, query_outcome, stop_loop
+from loopformer.metrics.generated import GeneratedShare, generated_metrics
 from loopformer.metrics.loop_accuracy import LoopAccuracy
 from loopformer.metrics.rates import (
     Complete,
@@ -34,6 +35,7 @@ __all__ = [
     "EndToEnd",
     "ExactStop",
     "ForcedFinal",
+    "GeneratedShare",
     "Hazard",
     "LateStop",
     "LoopAccuracy",
@@ -46,6 +48,7 @@ __all__ = [
     "Survival",
     "WrongTime",
     "execution_metrics",
+    "generated_metrics",
     "query_outcome",
     "stop_loop",
 ]

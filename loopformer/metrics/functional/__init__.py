@@ -12,6 +12,18 @@ from loopformer.metrics.functional.first_error import (
     prefix_length,
     survival,
 )
+from loopformer.metrics.functional.generated import (
+    GENERATED_RATES,
+    Ending,
+    GeneratedOutcome,
+    generated_counts,
+    generated_outcome,
+    generated_rate,
+    generated_rows,
+    pack_paths,
+    parse_letter,
+    parse_path,
+)
 from loopformer.metrics.functional.loop_accuracy import loop_accuracy, loop_counts
 from loopformer.metrics.functional.outcomes import (
     IGNORE,
@@ -26,19 +38,29 @@ from loopformer.metrics.functional.rates import RATES, rate, rate_by_steps, rate
 from loopformer.metrics.functional.stop_error import quantile_of_counts, stop_counts, stop_error
 
 __all__ = [
+    "GENERATED_RATES",
     "IGNORE",
     "MISSING",
     "RATES",
+    "Ending",
     "Exposure",
+    "GeneratedOutcome",
     "QueryOutcome",
     "check_outcome",
     "correct_prefix",
     "exposure",
     "first_error",
     "first_error_counts",
+    "generated_counts",
+    "generated_outcome",
+    "generated_rate",
+    "generated_rows",
     "hazard",
     "loop_accuracy",
     "loop_counts",
+    "pack_paths",
+    "parse_letter",
+    "parse_path",
     "prefix_length",
     "quantile_of_counts",
     "query_outcome",
