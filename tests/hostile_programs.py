@@ -1,6 +1,7 @@
-"""Programs that try to hang, flood, escape or harm, for the tracer's worker. CANARY is a folder, PORT a listening socket.
+"""Programs that try to hang, flood, escape or harm, for the tracer's worker.
 
-One row: name, the error it must end in (alternatives where Python versions differ), source. Every program is called as `f()`.
+CANARY is a folder, PORT a listening socket. One row: name, the error it must end in (alternatives where Python versions
+differ), source. Every program is called as `f()`.
 """
 
 from __future__ import annotations
@@ -23,54 +24,78 @@ ENDLESS = [
     ("power_tower", "CpuLimit", "def f():\n    return 3 ** (3 ** (3 ** 3)) % 7"),
     ("slow_factorial", "CpuLimit", "import math\ndef f():\n    return math.factorial(10 ** 8)"),
     ("catastrophic_regex", "CpuLimit", "import re\ndef f():\n    return re.match('(a+)+$', 'a' * 40 + 'b')"),
-    ("catching_everything", "EventLimit", """
+    (
+        "catching_everything",
+        "EventLimit",
+        """
         def f():
             while True:
                 try:
                     raise ValueError
                 except BaseException:
                     continue
-     """),
-    ("endless_eq", "EventLimit", """
+     """,
+    ),
+    (
+        "endless_eq",
+        "EventLimit",
+        """
         class A:
             def __eq__(self, other):
                 while True:
                     pass
         def f():
             return A() == 1
-     """),
-    ("endless_hash", "EventLimit", """
+     """,
+    ),
+    (
+        "endless_hash",
+        "EventLimit",
+        """
         class A:
             def __hash__(self):
                 while True:
                     pass
         def f():
             return {A(): 1}
-     """),
-    ("endless_repr", "EventLimit", """
+     """,
+    ),
+    (
+        "endless_repr",
+        "EventLimit",
+        """
         class A:
             def __repr__(self):
                 while True:
                     pass
         def f():
             return repr([A()])
-     """),
-    ("endless_del", "EventLimit", """
+     """,
+    ),
+    (
+        "endless_del",
+        "EventLimit",
+        """
         class A:
             def __del__(self):
                 while True:
                     pass
         def f():
             A()
-     """),
-    ("comparison_forever", "EventLimit", """
+     """,
+    ),
+    (
+        "comparison_forever",
+        "EventLimit",
+        """
         class A:
             def __lt__(self, other):
                 while True:
                     pass
         def f():
             return sorted([A(), A()])
-     """),
+     """,
+    ),
 ]
 
 MEMORY = [
@@ -87,42 +112,62 @@ MEMORY = [
     ("replace_bomb", "MemoryLimit", "def f():\n    s = 'a' * 10 ** 5\n    return s.replace('a', 'b' * 10 ** 6)"),
     ("shift_bomb", "MemoryLimit", "def f():\n    return 1 << (10 ** 12)"),
     ("permutations", "MemoryLimit", "import itertools\ndef f():\n    return list(itertools.permutations(range(13)))"),
-    ("product_repeat", "MemoryLimit", "import itertools\ndef f():\n    return [*itertools.product(range(99), repeat=9)]"),
-    ("memory_error_caught", "EventLimit", """
+    (
+        "product_repeat",
+        "MemoryLimit",
+        "import itertools\ndef f():\n    return [*itertools.product(range(99), repeat=9)]",
+    ),
+    (
+        "memory_error_caught",
+        "EventLimit",
+        """
         def f():
             while True:
                 try:
                     b'a' * (10 ** 12)
                 except MemoryError:
                     pass
-     """),
+     """,
+    ),
 ]
 
 RECURSION = [
     ("recursion", "RecursionLimit", "def f():\n    return f()"),
     ("mutual_recursion", "RecursionLimit", "def g():\n    return f()\ndef f():\n    return g()"),
-    ("recursion_caught", "RecursionLimit", """
+    (
+        "recursion_caught",
+        "RecursionLimit",
+        """
         def f():
             try:
                 f()
             except BaseException:
                 f()
-     """),
-    ("recursive_repr", "RecursionLimit", """
+     """,
+    ),
+    (
+        "recursive_repr",
+        "RecursionLimit",
+        """
         class A:
             def __repr__(self):
                 return repr(self)
         def f():
             return repr(A())
-     """),
+     """,
+    ),
     ("recursive_key", "RecursionLimit", "def f(x=1):\n    return sorted([1, 2], key=f)"),
-    ("deep_nesting", "RecursionLimit", """
+    (
+        "deep_nesting",
+        "RecursionLimit",
+        """
         def f():
             xs = []
             for _ in range(5000):
                 xs = [xs]
             return xs == [[xs]] or repr(xs)
-     """),
+     """,
+    ),
     ("nested_source", "MemoryLimit|RecursionLimit|SyntaxError", "def f():\n    return " + "-" * 50_000 + "1"),
 ]
 
@@ -141,16 +186,24 @@ REACHING = [
     ("import_inside", "Forbidden", "def f():\n    import subprocess\n    subprocess.run(['touch', 'CANARY/x'])"),
     ("import_from", "Forbidden", "from os import system\ndef f():\n    system('touch CANARY/x')"),
     ("import_sys", "Forbidden", "import sys\ndef f():\n    sys.exit()"),
-    ("import_socket", "Forbidden", """
+    (
+        "import_socket",
+        "Forbidden",
+        """
         import socket
         def f():
             socket.create_connection(('127.0.0.1', PORT))
-     """),
-    ("import_urllib", "Forbidden", """
+     """,
+    ),
+    (
+        "import_urllib",
+        "Forbidden",
+        """
         from urllib.request import urlopen
         def f():
             urlopen('http://127.0.0.1:PORT/')
-     """),
+     """,
+    ),
     ("import_ctypes", "Forbidden", "import ctypes\ndef f():\n    ctypes.string_at(0)"),
     ("import_threading", "Forbidden", "import threading\ndef f():\n    threading.Thread(target=print).start()"),
     ("import_multiprocessing", "Forbidden", "import multiprocessing\ndef f():\n    multiprocessing.Process().start()"),
@@ -173,45 +226,69 @@ REACHING = [
 
 TRICKS = [
     ("subclasses", "Forbidden", "def f():\n    return ().__class__.__base__.__subclasses__()"),
-    ("wrap_close", "Forbidden", """
+    (
+        "wrap_close",
+        "Forbidden",
+        """
         def f():
             for kind in object.__subclasses__():
                 if kind.__name__ == '_wrap_close':
                     kind.__init__.__globals__['system']('touch CANARY/x')
-     """),
-    ("module_loader", "Forbidden", """
+     """,
+    ),
+    (
+        "module_loader",
+        "Forbidden",
+        """
         def f():
             for kind in object.__subclasses__():
                 if kind.__name__ == 'BuiltinImporter':
                     kind.load_module('posix').open('CANARY/x', 65)
-     """),
+     """,
+    ),
     ("function_globals", "Forbidden", "def f():\n    return print.__self__.__init__.__globals__"),
     ("function_code", "Forbidden", "def f():\n    f.__code__ = (lambda: 1).__code__"),
     ("code_replace", "Forbidden", "def f():\n    return f.__code__.replace(co_code=b'\\0' * 1000)"),
     ("closure_cells", "Forbidden", "def f():\n    return [c.cell_contents for c in getattr.__closure__]"),
     ("builtins_name", "Forbidden", "def f():\n    return __builtins__['open']('CANARY/secret')"),
     ("generator_frame", "Forbidden", "def f():\n    g = (i for i in [1])\n    return g.gi_frame.f_back.f_globals"),
-    ("traceback_frame", "Forbidden", """
+    (
+        "traceback_frame",
+        "Forbidden",
+        """
         def f():
             try:
                 1 / 0
             except ZeroDivisionError as e:
                 return e.__traceback__.tb_frame.f_back.f_globals
-     """),
+     """,
+    ),
     ("getattr_dunder", "Forbidden", "def f():\n    return getattr((), '__class__')"),
     ("getattr_built", "Forbidden", "def f():\n    return getattr((), '_' * 2 + 'class' + '_' * 2)"),
     ("setattr_dunder", "Forbidden", "def f():\n    setattr(f, '__code__', None)"),
-    ("str_subclass_name", "Raised", """
+    (
+        "str_subclass_name",
+        "Raised",
+        """
         class S(str):
             def startswith(self, *a):
                 return False
         def f():
             return getattr((), S('__class__'))
-     """),
+     """,
+    ),
     ("attrgetter", "Raised", "import operator\ndef f():\n    return operator.attrgetter('__class__')(())"),
-    ("metaclass", "Forbidden", "class M(type):\n    def __instancecheck__(c, o):\n        return True\ndef f():\n    pass"),
+    (
+        "metaclass",
+        "Forbidden",
+        "class M(type):\n    def __instancecheck__(c, o):\n        return True\ndef f():\n    pass",
+    ),
     ("patch_builtin", "Raised", "def f():\n    setattr(list, 'append', None)"),
-    ("match_class", "Forbidden", "def f():\n    match ():\n        case object(__class__=c):\n            return c.mro()"),
+    (
+        "match_class",
+        "Forbidden",
+        "def f():\n    match ():\n        case object(__class__=c):\n            return c.mro()",
+    ),
     ("async_code", "Forbidden", "async def g():\n    pass\ndef f():\n    return g().cr_frame"),
 ]
 
@@ -220,7 +297,10 @@ ENDINGS = [
     ("keyboard_interrupt", "Raised", "def f():\n    raise KeyboardInterrupt"),
     ("generator_exit", "Raised", "def f():\n    raise GeneratorExit"),
     ("base_exception", "Raised", "class E(BaseException):\n    pass\ndef f():\n    raise E"),
-    ("bad_exception_text", "Raised", """
+    (
+        "bad_exception_text",
+        "Raised",
+        """
         class E(Exception):
             def __str__(self):
                 while True:
@@ -228,9 +308,13 @@ ENDINGS = [
             __repr__ = __str__
         def f():
             raise E()
-     """),
+     """,
+    ),
     ("huge_exception", "Raised", "def f():\n    raise ValueError('x' * 10 ** 7)"),
-    ("raise_in_del", "Raised", """
+    (
+        "raise_in_del",
+        "Raised",
+        """
         class A:
             def __del__(self):
                 raise SystemExit
@@ -238,28 +322,41 @@ ENDINGS = [
             a = A()
             del a
             raise ValueError
-     """),
-    ("raise_in_eq", "Raised", """
+     """,
+    ),
+    (
+        "raise_in_eq",
+        "Raised",
+        """
         class A:
             def __eq__(self, other):
                 raise KeyboardInterrupt
         def f():
             return A() in [1]
-     """),
-    ("raise_in_hash", "Raised", """
+     """,
+    ),
+    (
+        "raise_in_hash",
+        "Raised",
+        """
         class A:
             def __hash__(self):
                 raise MemoryErrorOfMine
         def f():
             return {A()}
-     """),
-    ("raise_in_repr", "Raised", """
+     """,
+    ),
+    (
+        "raise_in_repr",
+        "Raised",
+        """
         class A:
             def __repr__(self):
                 raise SystemExit
         def f():
             return f'{A()!r}'
-     """),
+     """,
+    ),
     ("stop_iteration", "Raised", "def f():\n    raise StopIteration"),
     ("no_python", "SyntaxError", "def f(:\n    pass"),
     ("null_byte", "SyntaxError", "def f():\n    return '\0'"),
@@ -311,7 +408,7 @@ ESCAPES = {
             def f():
                 inside()['_socket'].socket().connect(('127.0.0.1', PORT))
         """,
-        "import_socket": "def f():\n    inside()['builtins'].__import__('socket').create_connection(('127.0.0.1', PORT))",
+        "import_socket": "def f():\n    inside()['builtins'].__import__('_socket').socket().connect(('', PORT))",
         "ctypes": "def f():\n    inside()['ctypes'].CDLL(None).system(b'touch CANARY/x')",
         "ctypes_memory": "def f():\n    inside()['ctypes'].memset(0, 0, 100)",
         "thread": "def f():\n    while True:\n        inside()['_thread'].start_new_thread(print, ())",

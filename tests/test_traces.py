@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from trace_cases import CASES, cruxeval_programs
 
 from datamodules.tasks.procedure import TextExample
 from datamodules.tasks.traces.client import Tracer
@@ -20,7 +21,6 @@ from datamodules.tasks.traces.renderings import (
     Scratchpad,
 )
 from datamodules.tasks.traces.state_text import apply, change, parse_line, parse_state
-from trace_cases import CASES, cruxeval_programs
 
 LEVELS = ("line", "instruction")
 
@@ -264,7 +264,9 @@ def test_changes(before, after, text):
     assert str(apply(before, text)) == str(after)
 
 
-@pytest.mark.parametrize("text", ["", "x", "0 g(1, 0)", "0 f(1)", "0 f(1, 0, pop(9))", "3 +f(1, 0)", "1 f(1, 0)", "0 f(1, 0"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "0 g(1, 0)", "0 f(1)", "0 f(1, 0, pop(9))", "3 +f(1, 0)", "1 f(1, 0)", "0 f(1, 0"]
+)
 def test_bad_changes(text):
     with pytest.raises(ValueError, match=r"change|expression|pop|line"):
         apply(State((line("f", a="1"),)), text or "?")

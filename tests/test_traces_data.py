@@ -146,9 +146,7 @@ MBPP_ROW = {
 
 def test_reading_by_path(tmp_path, tracer):
     (tmp_path / "c.jsonl").write_text(json.dumps(CRUXEVAL_ROW) + "\n\n")
-    assert read("cruxeval", str(tmp_path / "c.jsonl")) == [
-        Program("sample_0", CRUXEVAL_ROW["code"], "f(1, 2)", "3")
-    ]
+    assert read("cruxeval", str(tmp_path / "c.jsonl")) == [Program("sample_0", CRUXEVAL_ROW["code"], "f(1, 2)", "3")]
     (tmp_path / "m.json").write_text(json.dumps([MBPP_ROW]))
     found = read("mbpp", str(tmp_path / "m.json"))
     assert [one.name for one in found] == ["mbpp_7_0", "mbpp_7_1", "mbpp_7_2", "mbpp_7_3"]
@@ -251,7 +249,21 @@ def test_values_are_read(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "f()", "open('x')", "[1", "1 + 1", "{**{}}", "{[]: 1}", "{[1]}", "().__class__", "[i for i in [1]]", "(" * 999, "set(1)"],
+    [
+        "",
+        "x",
+        "f()",
+        "open('x')",
+        "[1",
+        "1 + 1",
+        "{**{}}",
+        "{[]: 1}",
+        "{[1]}",
+        "().__class__",
+        "[i for i in [1]]",
+        "(" * 999,
+        "set(1)",
+    ],
 )
 def test_other_text_is_no_value(text):
     with pytest.raises(ValueError, match=r"no value|no expression"):
@@ -291,7 +303,9 @@ def test_the_stated_result_is_the_last_line():
 
 @pytest.fixture(scope="module")
 def trace(tracer):
-    return tracer.trace("def f(n):\n    t = 0\n    while n:\n        t += n\n        n -= 1\n    return t", "f(3)", states=True)
+    return tracer.trace(
+        "def f(n):\n    t = 0\n    while n:\n        t += n\n        n -= 1\n    return t", "f(3)", states=True
+    )
 
 
 def perfect(rendering, trace):

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from hostile_programs import ESCAPES, HOSTILE, REACHING, TRICKS
 
 from datamodules.tasks.traces.client import ROOT, Tracer
 from datamodules.tasks.traces.limits import Limits
 from datamodules.tasks.traces.outcome import FAILURES
-from hostile_programs import ESCAPES, HOSTILE, REACHING, TRICKS
 
 LIMITS = Limits(seconds=20.0, cpu_seconds=1, memory=128 * 2**20, events=20_000)
 
@@ -44,7 +44,7 @@ class Canaries:
     def _state(self) -> dict:
         return {
             "files": {p.name: (p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_mode) for p in self.folder.iterdir()},
-            "cwd": (os.getcwd(), sorted(os.listdir())),
+            "cwd": (Path.cwd(), sorted(Path.cwd().iterdir())),
             "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
             "threads": threading.active_count(),
             "signals": [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)],
@@ -78,7 +78,7 @@ class Canaries:
 def canaries(tmp_path_factory):
     folder = tmp_path_factory.mktemp("canary")
     folder.chmod(0o777)  # anyone may write here: it is the walls that must hold, not the folder's mode
-    before = os.getcwd()
+    before = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("cwd"))
     found = Canaries(folder)
     yield found
@@ -101,7 +101,8 @@ def unscreened():
 def cases() -> list:
     """All programs; those that use up their processor time are slow."""
     return [
-        pytest.param(name, marks=pytest.mark.slow if error == "CpuLimit" else ()) for name, (error, _) in HOSTILE.items()
+        pytest.param(name, marks=pytest.mark.slow if error == "CpuLimit" else ())
+        for name, (error, _) in HOSTILE.items()
     ]
 
 
@@ -203,7 +204,7 @@ attempt("memory", lambda: bytearray(2**30))
 def test_the_kernel_refuses_without_any_help_from_python(layers, refused, tmp_path):
     (tmp_path / "secret").write_text("secret")
     code = KERNEL.format(root=str(ROOT), canary=str(tmp_path / "secret"))
-    done = subprocess.run([sys.executable, "-c", code, layers], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, layers], capture_output=True, text=True, timeout=60, check=True)
     if "no filter" in done.stdout:
         pytest.skip("no system-call filter for this machine type")
     said = dict(line.split() for line in done.stdout.splitlines())
@@ -242,7 +243,8 @@ def test_wall_clock():
 
 
 @pytest.mark.parametrize(
-    ("limit", "name"), [("events", "EventLimit"), ("output", "OutputLimit"), ("states", "StateLimit"), ("depth", "RecursionLimit")]
+    ("limit", "name"),
+    [("events", "EventLimit"), ("output", "OutputLimit"), ("states", "StateLimit"), ("depth", "RecursionLimit")],
 )
 def test_each_limit_has_its_error(limit, name):
     source = """def f(n):

@@ -108,7 +108,8 @@ CASES = {
                 first = next(g)
                 rest = [x for x in g if x % 2 == 0]
                 pair, *others = (c for c in 'abc')
-                return first, rest, pair, others, sum(x for x in count(n)), 4 in chain(n), dict((k, k) for k in count(2))
+                pairs = dict((k, k) for k in count(2))
+                return first, rest, pair, others, sum(x for x in count(n)), 4 in chain(n), pairs
             """,
             "f(4)",
         ),
@@ -206,7 +207,13 @@ CASES = {
             "f()",
         ),
         "strings": (
-            "def f(s):\n    out = ''\n    for i, c in enumerate(s):\n        out = f'{out}{c!r:>4}{i:02d}'\n    return out[::-1]",
+            """
+            def f(s):
+                out = ''
+                for i, c in enumerate(s):
+                    out = f'{out}{c!r:>4}{i:02d}'
+                return out[::-1]
+            """,
             "f('añ\\n')",
         ),
         "unpacking": (

@@ -1,4 +1,4 @@
-"""What a traced program may see: builtins and modules without a way to files, processes, the network or the interpreter."""
+"""What a traced program may see: builtins and modules without a way to files, processes or the interpreter."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import importlib
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-BUILTINS = (
-    "abs all any ascii bin bool bytearray bytes callable chr complex dict divmod enumerate filter float format frozenset "
-    "hash hex id int isinstance issubclass iter len list map max min next object oct ord pow range repr reversed round "
-    "set slice sorted str sum tuple type zip None True False NotImplemented Ellipsis property staticmethod classmethod "
-    "super __build_class__ __debug__"
-).split()
+_BUILTINS = """
+abs all any ascii bin bool bytearray bytes callable chr complex dict divmod enumerate filter float format frozenset hash
+hex id int isinstance issubclass iter len list map max min next object oct ord pow range repr reversed round set slice
+sorted str sum tuple type zip None True False NotImplemented Ellipsis property staticmethod classmethod super
+__build_class__ __debug__
+"""
+
+BUILTINS = tuple(_BUILTINS.split())
 """Builtins by name; every exception class comes on top. getattr and its kin are made by `program_builtins`."""
 
-MODULES = ("bisect", "cmath", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "re", "string")
+_MODULES = "bisect cmath collections copy functools heapq itertools math operator re string"
+
+MODULES = tuple(_MODULES.split())
 """Modules by name; a program gets a namespace of their public functions and classes, never the module itself."""
 
-WITHHELD = frozenset({"attrgetter", "methodcaller", "singledispatch", "singledispatchmethod", "Formatter", "namedtuple"})
+WITHHELD = frozenset(
+    {"attrgetter", "methodcaller", "singledispatch", "singledispatchmethod", "Formatter", "namedtuple"}
+)
 """Public names that would reach attributes by a string (the screen reads attributes in the source only)."""
 
 
@@ -85,9 +91,11 @@ def program_builtins(modules: dict[str, SimpleNamespace], output: Output) -> dic
         output: where print writes.
     """
     table = {name: getattr(builtins, name) for name in BUILTINS}
-    for name, value in vars(builtins).items():
-        if isinstance(value, type) and issubclass(value, BaseException):
-            table[name] = value
+    errors = {
+        name: value
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
 
     def import_module(name: str, *_: object, **__: object) -> SimpleNamespace:
         if name not in modules:
@@ -106,4 +114,4 @@ def program_builtins(modules: dict[str, SimpleNamespace], output: Output) -> dic
     named = {"getattr": get_attribute, "hasattr": has_attribute, "setattr": set_attribute}
     for name, function in named.items():
         function.__name__ = name
-    return table | named | {"print": output.print, "__import__": import_module, "__name__": "program"}
+    return table | errors | named | {"print": output.print, "__import__": import_module, "__name__": "program"}

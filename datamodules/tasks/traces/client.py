@@ -1,7 +1,7 @@
-"""The host's side: a worker process that is started on demand, given one program at a time, and replaced when it dies.
+r"""The host's side: a worker process that is started on demand, given one program at a time, and replaced when it dies.
 
     with Tracer() as tracer:
-        trace = tracer.trace("def f(x):\\n    return x + 1", "f(1)", level="line", states=True)
+        trace = tracer.trace("def f(x):\n    return x + 1", "f(1)", level="line", states=True)
         tracer.resume(trace.source, trace.call, str(trace.states[0])).result
 
 Nothing of a program runs in this process, and nothing of its answer is evaluated here.

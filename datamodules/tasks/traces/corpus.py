@@ -46,10 +46,8 @@ Statement = Callable[[_Writer, Scope, int, int], None]
 def _assign(writer: _Writer, scope: Scope, depth: int, _: int) -> None:
     kind = writer.rng.choice(KINDS)
     targets = [name for name in scope.of(kind) if name not in scope.fixed]
-    if targets and writer.rng.random() < 0.6:
-        target = writer.rng.choice(targets)
-    else:
-        target = writer.fresh(kind[0])
+    again = targets and writer.rng.random() < 0.6
+    target = writer.rng.choice(targets) if again else writer.fresh(kind[0])
     writer.add(depth, f"{target} = {expression(writer.rng, scope, kind, 2)}")
     scope.variables[target] = kind
 
@@ -198,7 +196,7 @@ def _comprehension(writer: _Writer, scope: Scope, depth: int, _: int) -> None:
     scope.variables[target] = kind
 
 
-def _try(writer: _Writer, scope: Scope, depth: int, size: int) -> None:
+def _try(writer: _Writer, scope: Scope, depth: int, _: int) -> None:
     target = writer.fresh("i")
     rng = writer.rng
     number, other = expression(rng, scope, "int", 1), expression(rng, scope, "int", 1)
@@ -254,7 +252,9 @@ def _function(
     return writer.lines, kinds, result
 
 
-def generate(seed: int, index: int, features: tuple[str, ...] = FEATURES, statements: tuple[int, int] = (2, 6)) -> Program:
+def generate(
+    seed: int, index: int, features: tuple[str, ...] = FEATURES, statements: tuple[int, int] = (2, 6)
+) -> Program:
     """Write program `index` of a seed.
 
     Args:

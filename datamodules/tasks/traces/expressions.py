@@ -67,7 +67,11 @@ def _int(rng: random.Random, scope: Scope, depth: int) -> str:
     ]
     forms += [f"len({name})" for name in scope.variables if scope.variables[name] != "int"]
     for name in scope.of("list"):
-        forms += [f"sum({name}) % 100", f"({name}[{number} % len({name})] if {name} else {other})", f"{name}.count({number})"]
+        forms += [
+            f"sum({name}) % 100",
+            f"({name}[{number} % len({name})] if {name} else {other})",
+            f"{name}.count({number})",
+        ]
     for name in scope.of("str"):
         forms += [f"{name}.find({rng.choice(WORDS)!r})", f"{name}.count('a')"]
     for name in scope.of("dict"):

@@ -19,9 +19,11 @@ from pathlib import Path
 from datamodules.tasks.traces import seccomp
 from datamodules.tasks.traces.limits import Limits
 
-HARMLESS = frozenset(
-    "builtins.id code.__new__ compile exec gc.get_referents object.__getattr__ sys._getframe sys.unraisablehook".split()
-)
+_HARMLESS = """
+builtins.id code.__new__ compile exec gc.get_referents object.__getattr__ sys._getframe sys.unraisablehook
+"""
+
+HARMLESS = frozenset(_HARMLESS.split())
 """Audit events that the worker itself needs while a program runs, and that lead nowhere by themselves."""
 
 TRACING = frozenset({"sys.settrace", "sys.monitoring.register_callback"})

@@ -21,7 +21,7 @@ from datamodules.tasks.traces.machine.objects import UnsupportedError
 from datamodules.tasks.traces.machine.reader import Reader, StateError
 from datamodules.tasks.traces.machine.writer import Writer
 from datamodules.tasks.traces.outcome import FAILURES
-from datamodules.tasks.traces.recorder import RECORDER, RawEvent
+from datamodules.tasks.traces.recorder import RawEvent, make_recorder
 from datamodules.tasks.traces.shown import shown
 
 Screen = Callable[[str], None]
@@ -89,7 +89,7 @@ class Job:
         names = {id(info.code): info.name for info in visible}
         wanted_states = request["states"]
         by_instruction = level == "instruction"
-        recorder = RECORDER(
+        recorder = make_recorder(
             names,
             [info.code for info in visible],
             by_instruction or wanted_states,
@@ -106,8 +106,13 @@ class Job:
             self.stop("Forbidden", "the tracer was taken away")
         if not by_instruction and sum(1 for event in recorder.events if event[1]) > limits.events:
             self.stop("EventLimit", f"more than {limits.events} events")
-        result = {"result": shown(value, limits.output), "printed": "".join(output.text), "states": None, "reason": ""}
-        result["seconds"] = seconds
+        result: dict[str, Any] = {
+            "result": shown(value, limits.output),
+            "printed": "".join(output.text),
+            "seconds": seconds,
+            "states": None,
+            "reason": "",
+        }
         if wanted_states:
             result |= self._follow(source, call, recorder.events, value, by_instruction, limits)
         result["events"] = packed(event for event in recorder.events if by_instruction or event[1])

@@ -47,7 +47,9 @@ def read_rows(source: str, split: str = "test") -> list[dict[str, Any]]:
             return list(json.loads(text))
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except json.JSONDecodeError as error:
-        raise ValueError(f"source: {path} is not {path.suffix}: {error}; give a file with one JSON object per line") from error
+        raise ValueError(
+            f"source: {path} is not {path.suffix}: {error}; give a file with one JSON object per line"
+        ) from error
 
 
 def _download(repository: str, split: str) -> Path:
@@ -112,7 +114,9 @@ def split_assertion(test: str) -> tuple[str, str] | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     match body:
-        case [ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name()) as call, ops=[ast.Eq()], comparators=[value]))]:
+        case [
+            ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name()) as call, ops=[ast.Eq()], comparators=[value]))
+        ]:
             return ast.unparse(call), ast.unparse(value)
     return None
 

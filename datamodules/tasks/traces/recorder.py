@@ -1,4 +1,4 @@
-"""The real trace: what CPython reports while it runs the program. `sys.settrace` on 3.11, `sys.monitoring` from 3.12 on.
+"""The real trace: what CPython reports while it runs the program (`sys.settrace` on 3.11, `sys.monitoring` later).
 
 settrace serves 3.12 and 3.13 for lines only: there it misses instructions of frames that were entered before a tracer
 asked for them. One event is a tuple (function, line, offset, depth, variables): the line is 0 where the instruction
@@ -231,5 +231,15 @@ class MonitoringRecorder(Recorder):
         return callbacks
 
 
-RECORDER: type[Recorder] = MonitoringRecorder if sys.version_info >= (3, 12) else SettraceRecorder
-"""The recorder of this Python."""
+def make_recorder(
+    names: dict[int, str],
+    codes: list[CodeType],
+    instructions: bool,
+    variables: str,
+    limits: Limits,
+    stop: Stop,
+) -> Recorder:
+    """Make the recorder of this Python; see `Recorder` for the arguments."""
+    if sys.version_info >= (3, 12):
+        return MonitoringRecorder(names, codes, instructions, variables, limits, stop)
+    return SettraceRecorder(names, codes, instructions, variables, limits, stop)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 
 from datamodules.tasks.procedure import TextExample
 from datamodules.tasks.traces.outcome import State, Trace
@@ -79,7 +80,9 @@ class OutputOnly(Rendering):
     def examples(self, trace: Trace) -> list[TextExample]:
         """Return one example."""
         if trace.result is None:
-            raise ValueError(f"trace of {trace.call}: it ended in {trace.failure}; only traces with a result are rendered")
+            raise ValueError(
+                f"trace of {trace.call}: it ended in {trace.failure}; only traces with a result are rendered"
+            )
         return [TextExample(question(trace) + RESULT.rstrip(), f" {trace.result}")]
 
 
@@ -117,7 +120,7 @@ class CompactScratchpad(Scratchpad):
 
     def body(self, states: Sequence[State]) -> str:
         """Write the first state and the changes."""
-        changes = [change(before, after) for before, after in zip(states, states[1:], strict=False)]
+        changes = [change(before, after) for before, after in pairwise(states)]
         return BETWEEN.join([str(states[0]), *changes])
 
     def states(self, text: str) -> list[State]:
@@ -143,6 +146,4 @@ class DynamicScratchpad(Rendering):
     def examples(self, trace: Trace) -> list[TextExample]:
         """Return one example per step, from the start to the result."""
         texts = [START, *map(str, skipped(trace, self.steps)), f"{RESULT}{trace.result}"]
-        return [
-            TextExample(self.prompt(trace, before), after) for before, after in zip(texts, texts[1:], strict=False)
-        ]
+        return [TextExample(self.prompt(trace, before), after) for before, after in pairwise(texts)]

@@ -59,7 +59,7 @@ def _value(node: ast.expr) -> object:
     raise ValueError(f"no value: {ast.unparse(node)[:80]}")
 
 
-def _hashed(kind: type[set[object]] | type[frozenset[object]], items: Sequence[ast.expr]) -> object:
+def _hashed(kind: type[set[object] | frozenset[object]], items: Sequence[ast.expr]) -> object:
     try:
         return kind(map(_value, items))
     except TypeError as error:

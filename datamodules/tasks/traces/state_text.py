@@ -1,4 +1,4 @@
-"""Text of states back to their parts, and the changes from one state to the next: what the compact scratchpad is made of.
+"""Text of states back to their parts, and the changes between states that the compact scratchpad consists of.
 
 A change is written line by line, with the depth of the call in front:
 
@@ -41,7 +41,7 @@ def _call(text: str) -> tuple[str, list[str], dict[str, str]]:
     """Take `name(positional, name=value)` apart into texts."""
     node = parse_expression(text)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise ValueError(f"no line of a state: {text[:80]!r}")
+        raise ValueError(f"no line of a state: {text[:80]!r}")  # noqa: TRY004  (of a text, not of an argument)
     # Positions of nodes count bytes, and leave out the brackets around a value, which belong to its text here.
     data = text.encode()
     opening = (node.func.end_col_offset or 0) + 1

@@ -18,7 +18,6 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -28,20 +27,23 @@ from datamodules.tasks.traces.allowed import program_modules
 from datamodules.tasks.traces.guard import idle_memory
 from datamodules.tasks.traces.jobs import Job, Screen
 from datamodules.tasks.traces.limits import Limits
-from datamodules.tasks.traces.machine.machine import compiled_definitions
+from datamodules.tasks.traces.machine.natives import compiled_definitions
 from datamodules.tasks.traces.screen import screen
 
 MOST_BYTES = 512 * 2**20
 """Longest answer of a child."""
 
-CODECS = (
-    "ascii latin_1 utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be utf_7 cp037 cp437 cp1250 cp1251 "
-    "cp1252 cp1256 iso8859_2 iso8859_15 koi8_r mac_roman big5 gb2312 gbk gb18030 euc_jp shift_jis euc_kr punycode "
-    "unicode_escape raw_unicode_escape charmap hex_codec rot_13"
-).split()
+_CODECS = """
+ascii latin_1 utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be utf_7 cp037 cp437 cp1250
+cp1251 cp1252 cp1256 iso8859_2 iso8859_15 koi8_r mac_roman big5 gb2312 gbk gb18030 euc_jp shift_jis euc_kr punycode
+unicode_escape
+raw_unicode_escape charmap hex_codec rot_13
+"""
+
+CODECS = tuple(_CODECS.split())
 """Text encodings a program may use; they are imported lazily, which a guarded process can no longer do."""
 
-SIGNALS = {
+SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGXCPU: ("CpuLimit", "the processor time is used up"),
     signal.SIGKILL: ("CpuLimit", "the processor time is used up"),
     signal.SIGSEGV: ("Crash", "the interpreter crashed"),

@@ -1,5 +1,7 @@
 """Opcodes that make functions, look up attributes and call."""
 
+# ruff: noqa: ARG001  (every operation has the registry's signature)
+
 from __future__ import annotations
 
 import sys
@@ -173,9 +175,7 @@ def _fill_defaults(function: Function, fast: dict[str, Any]) -> None:
     if missing:
         plural = "s" if len(missing) > 1 else ""
         words = " and ".join(missing)
-        raise TypeError(
-            f"{function.__name__}() missing {len(missing)} required positional argument{plural}: {words}"
-        )
+        raise TypeError(f"{function.__name__}() missing {len(missing)} required positional argument{plural}: {words}")
 
 
 @operation("LOAD_BUILD_CLASS")

@@ -1,4 +1,4 @@
-"""Code objects decoded once: instructions by index, jump targets, exception table, names as the state's text writes them.
+"""Code objects decoded once: instructions by index, jump targets, exception table, names as a state writes them.
 
 Bytecode differs between Python versions, so a state belongs to the version that wrote it (`Trace.python`).
 """
@@ -108,7 +108,7 @@ def decode(name: str, code: CodeType, visible: bool) -> CodeInfo:
         if target is not None:
             instruction.target = info.index[target]
     end = len(info.instructions)
-    for row in bytecode.exception_entries:
+    for row in bytecode.exception_entries:  # type: ignore[attr-defined, unused-ignore]
         first, last = info.index[row.start], info.index.get(row.end, end)
         info.handlers.append(Handler(first, last, info.index[row.target], row.depth, row.lasti))
     info.locals = list(dict.fromkeys([*code.co_varnames, *code.co_cellvars, *code.co_freevars]))

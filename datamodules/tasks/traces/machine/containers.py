@@ -1,5 +1,7 @@
 """Opcodes that build and take apart lists, tuples, sets and dicts."""
 
+# ruff: noqa: ARG001  (every operation has the registry's signature)
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

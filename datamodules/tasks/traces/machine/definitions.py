@@ -2,12 +2,13 @@
 
 CPython runs them in C, where a half-done `sorted` or `map` is invisible. The executor runs these definitions instead
 whenever an argument is a Python function or a generator, as hidden frames, so that the half-done builtin is plain data
-like every other frame. The order in which they call back is CPython's; `tests/test_traces.py` compares it event by event.
+like every other frame. The order in which they call back is CPython's (`Follower` compares it event by event).
 
 This file is compiled by the executor, never imported; its functions see the builtins only.
 """
 
-# ruff: noqa: A001, A002, D103, ANN
+# Plain loops on purpose: a comprehension or any() would be a frame or a builtin of its own.
+# ruff: noqa: B905, D103, PERF401, PERF402, SIM110
 # mypy: ignore-errors
 
 
@@ -143,7 +144,7 @@ def map_(function, *iterables):
         for item in iterables[0]:
             yield function(item)
     else:
-        for items in zip(*iterables):  # noqa: B905
+        for items in zip(*iterables):
             yield function(*items)
 
 

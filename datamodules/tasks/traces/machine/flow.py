@@ -1,5 +1,7 @@
 """Opcodes that decide what runs next: jumps, iteration, generators, return, exceptions."""
 
+# ruff: noqa: ARG001  (every operation has the registry's signature)
+
 from __future__ import annotations
 
 import sys
@@ -131,8 +133,8 @@ def _raise(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         if machine.handled is None:
             raise RuntimeError("No active exception to reraise")
         raise machine.handled
-    cause = frame.stack.pop() if instruction.arg == 2 else None
-    error = frame.stack.pop()
+    cause: Any = frame.stack.pop() if instruction.arg == 2 else None
+    error: Any = frame.stack.pop()
     if isinstance(error, type) and issubclass(error, BaseException):
         error = error()
     if not isinstance(error, BaseException):

@@ -13,79 +13,21 @@ not know raises `UnsupportedError`, which says what.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datamodules.tasks.traces.machine.containers
-import datamodules.tasks.traces.machine.values  # noqa: F401  (these register their opcodes)
+from datamodules.tasks.traces.machine import containers, strings, values
 from datamodules.tasks.traces.machine.calls import bind
 from datamodules.tasks.traces.machine.code import CodeInfo, CodeTable
 from datamodules.tasks.traces.machine.flow import end_delegation, end_loop
-from datamodules.tasks.traces.machine.objects import (
-    CountingIterator,
-    FilteringIterator,
-    Frame,
-    Function,
-    Generator,
-    MappingIterator,
-    ParallelIterator,
-    Position,
-    BackwardIterator,
-    UnsupportedError,
-    make_iterator,
-)
+from datamodules.tasks.traces.machine.natives import DEFINED, DEFINED_METHODS, ITERATORS, compiled_definitions
+from datamodules.tasks.traces.machine.objects import Frame, Function, Generator, UnsupportedError
 from datamodules.tasks.traces.machine.registry import COMPLETIONS, OPERATIONS
 
-DEFINITIONS = (Path(__file__).parent / "definitions.py").read_text(encoding="utf-8")
-
-DEFINED = ("list tuple set frozenset dict sum any all sorted max min map filter enumerate zip next").split()
-"""Builtins with a definition of ours, named after them with an underscore."""
-
-DEFINED_METHODS = {
-    (str, "join"): "join_",
-    (list, "extend"): "extend_",
-    (list, "sort"): "sort_",
-    (set, "update"): "set_update_",
-    (dict, "update"): "dict_update_",
-}
+REGISTERED = (containers, strings, values)
+"""Modules imported for the opcodes they register."""
 
 Observer = Callable[["Machine"], None]
-
-
-@cache
-def compiled_definitions() -> CodeTable:
-    """Return the code of our definitions of builtins, decoded once per process."""
-    table = CodeTable()
-    table.add(compile(DEFINITIONS, "<builtins>", "exec", dont_inherit=True), prefix="builtin_")
-    return table
-
-
-def _positions(values: tuple[Any, ...]) -> list[Any]:
-    return [make_iterator(value) for value in values]
-
-
-ITERATORS: dict[str, Callable[..., Any]] = {
-    "iter": make_iterator,
-    "enumerate": lambda values, start=0: CountingIterator(make_iterator(values), start),
-    "zip": lambda *values: ParallelIterator(*_positions(values)),
-    "map": lambda function, *values: MappingIterator(function, *_positions(values)),
-    "filter": lambda function, values: FilteringIterator(function, make_iterator(values)),
-}
-"""Builtins that make iterators, as ours whose position is data."""
-
-REVERSIBLE = (list, tuple, str, range, bytes)
-
-
-def _reversed(value: Any) -> Position:
-    if isinstance(value, REVERSIBLE):
-        return BackwardIterator(value)
-    items = list(reversed(value))
-    return BackwardIterator(items[::-1])
-
-
-ITERATORS["reversed"] = _reversed
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""The few kinds of object that CPython keeps hidden and that our executor must see: frames, cells, functions, iterators.
+"""The few kinds of object that CPython hides and our executor must see: frames, cells, functions, iterators.
 
 Everything else (numbers, strings, lists, dicts, ...) is the real Python object.
 """
@@ -72,6 +72,7 @@ class Function:
         self.__name__ = code.code.co_name
 
     def __call__(self, *_: object, **__: object) -> object:
+        """Refuse: a builtin was given the function and calls it behind the executor's back."""
         raise UnsupportedError(f"a builtin calls the Python function {self.__name__}")
 
 
@@ -283,7 +284,7 @@ class FilteringIterator(Position):
                 return value
 
 
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def make_iterator(value: Any) -> Iterator[Any] | Generator | Position:

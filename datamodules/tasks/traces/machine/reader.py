@@ -1,4 +1,4 @@
-"""The way back: the text of a state becomes the state of a machine. Nothing is evaluated; only known constructors count.
+"""The way back: the text of a state becomes the state of a machine. Only known constructors count, nothing is run.
 
 A text may come from a model, so everything wrong with it raises `StateError` with a reason.
 """

@@ -1,4 +1,6 @@
-"""Opcodes that move and compute values: constants, variables, operators, subscripts, strings."""
+"""Opcodes that move and compute values: constants, variables, operators, subscripts."""
+
+# ruff: noqa: ARG001  (every operation has the registry's signature)
 
 from __future__ import annotations
 
@@ -62,8 +64,6 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "UNARY_NOT": operator.not_,
     "TO_BOOL": bool,
 }
-
-CONVERSIONS: tuple[Callable[[Any], Any] | None, ...] = (None, str, repr, ascii)
 
 
 def push_callable(frame: Frame, value: Any) -> None:
@@ -299,34 +299,3 @@ def _build_slice(machine: Machine, frame: Frame, instruction: Instruction) -> No
 @operation("GET_LEN")
 def _length(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(len(frame.stack[-1]))
-
-
-@operation("FORMAT_VALUE")
-def _format(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    spec = frame.stack.pop() if instruction.arg & 4 else ""
-    convert = CONVERSIONS[instruction.arg & 3]
-    value = frame.stack[-1]
-    frame.stack[-1] = format(value if convert is None else convert(value), spec)
-
-
-@operation("CONVERT_VALUE")
-def _convert(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    convert = CONVERSIONS[instruction.arg]
-    assert convert is not None
-    frame.stack[-1] = convert(frame.stack[-1])
-
-
-@operation("FORMAT_SIMPLE")
-def _format_simple(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    frame.stack[-1] = format(frame.stack[-1])
-
-
-@operation("FORMAT_WITH_SPEC")
-def _format_spec(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    spec = frame.stack.pop()
-    frame.stack[-1] = format(frame.stack[-1], spec)
-
-
-@operation("BUILD_STRING")
-def _build_string(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    frame.stack[-instruction.arg :] = ["".join(frame.stack[-instruction.arg :])]

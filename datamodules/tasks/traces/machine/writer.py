@@ -112,8 +112,7 @@ class Writer:
         lines: list[Record] = []
         if variables:
             lines.append(["globals", 0, 0, [], {name: self.text(value) for name, value in variables.items()}])
-        for frame in machine.frames[:-1]:
-            lines.append(self._frame(frame, frame.pc - 1))
+        lines += [self._frame(frame, frame.pc - 1) for frame in machine.frames[:-1]]
         lines.append(self._frame(machine.frames[-1], machine.frames[-1].pc))
         if machine.handled is not None:
             lines.append(["handling", 0, 0, [self.text(machine.handled)], {}])
