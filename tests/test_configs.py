@@ -14,6 +14,7 @@ import yaml
 from test_checkpoint import NETWORK
 from test_looped import QWEN_05B, trainable
 
+from datamodules.graph_text import GraphTextDataModule
 from loopformer import checkpoint, language_checkpoint
 from loopformer.backbone import ScratchBackbone
 from loopformer.cells.matrix import Cell, Job, load_matrix
@@ -87,8 +88,10 @@ def test_config_builds(path: str, executor: Path, base: Path, tmp_path: Path) ->
         cli = LoopformerCLI(arguments(path, executor, base, tmp_path / "run"))
     assert not [w for w in caught if "ignored" in str(w.message) or "network." in str(w.message)]
     network = cli.model.network
-    labels = cli.datamodule.labels.texts if isinstance(network, LanguageModel) else network.labels
-    assert labels[0] == " A"
+    if not isinstance(network, LanguageModel):
+        assert network.labels[0] == " A"
+    elif isinstance(cli.datamodule, GraphTextDataModule):
+        assert cli.datamodule.labels.texts[0] == " A"
     assert len(cli.datamodule.train_dataloader()) > 0
     assert not (tmp_path / "run" / "config.yaml").exists(), "building a run writes no run"
 

@@ -347,9 +347,15 @@ def test_rolling_out(steps, trace):
     assert answer.correct
     assert (answer.states, answer.right_states) == (states, states)
     assert answer.tokens == sum(len(example.completion) for example in rendering.examples(trace))
-    assert judge_steps(trace, rendering, model, len) == Answer(
-        len(trace.events), True, answer.tokens, states + 1, states + 1
-    )
+
+
+def test_single_steps(trace):
+    wanted = [example.completion for example in DynamicScratchpad().examples(trace)]
+    count = len(wanted)
+    assert judge_steps(trace, wanted, wanted, 9) == Answer(len(trace.events), True, 9, count, count)
+    one_wrong = [*wanted[:2], "f(1, 0)", *wanted[3:]]
+    assert judge_steps(trace, wanted, one_wrong, 9) == Answer(len(trace.events), False, 9, count, count - 1)
+    assert judge_steps(trace, wanted, [*wanted[:-1], f"{RESULT}7"], 9).right_states == count - 1
 
 
 def test_rolling_out_stops():

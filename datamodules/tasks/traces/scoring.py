@@ -111,8 +111,8 @@ class Answer:
         steps: events of the run.
         correct: whether the result is right.
         tokens: tokens the model wrote.
-        states: states or changes it wrote.
-        right_states: how many of them were right before the first wrong one.
+        states: states or changes it had to write.
+        right_states: how many of them were right: before the first wrong one, or after the true state (`judge_steps`).
     """
 
     steps: int
@@ -131,7 +131,7 @@ class LengthRow:
         high: longest run of the range.
         count: answers.
         accuracy: share with the right result.
-        state_accuracy: share of the states written that were right and came before any wrong one; nan without states.
+        state_accuracy: right states of all it had to write; nan without states.
         tokens: mean tokens per answer.
     """
 
@@ -170,44 +170,87 @@ def judge_written(trace: Trace, completion: str, expected: str, count: CountToke
     return Answer(len(trace.events), correct, count(completion), len(wanted), right)
 
 
-def roll_out(trace: Trace, rendering: DynamicScratchpad, generate: Generate, count: CountTokens, most: int) -> Answer:
-    """Let a model run a program by itself, one call per step, each on the state it wrote before.
+class RollOut:
+    """A program that a model runs by itself, one call per step, each on the state it wrote before.
+
+    Ask the model with `prompt`, hand what it wrote to `accept`, until there is an `answer`.
 
     Args:
-        trace: the trace; only its program and call are shown.
+        trace: the trace; only its program and call are shown to the model.
+        rendering: the dynamic scratchpad.
+        most: calls after which the model counts as lost.
+
+    Attributes:
+        answer: the judged answer, None while the run goes on.
+
+    Raises:
+        ValueError: fewer than 1 call.
+    """
+
+    def __init__(self, trace: Trace, rendering: DynamicScratchpad, most: int) -> None:
+        if most < 1:
+            raise ValueError(f"most: got {most}; allow at least 1 call")
+        self._trace, self._rendering, self._left = trace, rendering, most
+        self._wanted = [*map(str, skipped(trace, rendering.steps))]
+        self._state = START
+        self._calls = self._tokens = self._right = 0
+        self.answer: Answer | None = None
+
+    @property
+    def prompt(self) -> str:
+        """The next prompt."""
+        return self._rendering.prompt(self._trace, self._state)
+
+    def accept(self, completion: str, tokens: int) -> None:
+        """Take what the model wrote, and how many tokens that was."""
+        self._tokens += tokens
+        self._left -= 1
+        result = stated_result(completion)
+        if result is None:
+            self._state = completion.strip()
+            if self._right == self._calls < len(self._wanted) and self._state == self._wanted[self._calls]:
+                self._right += 1
+            self._calls += 1
+        if result is not None or self._left == 0:
+            assert self._trace.result is not None
+            correct = correct_result(result, self._trace.result)
+            self.answer = Answer(len(self._trace.events), correct, self._tokens, len(self._wanted), self._right)
+
+
+def roll_out(trace: Trace, rendering: DynamicScratchpad, generate: Generate, count: CountTokens, most: int) -> Answer:
+    """Run one `RollOut` with a model.
+
+    Args:
+        trace: the trace.
         rendering: the dynamic scratchpad.
         generate: the model.
         count: counts tokens.
         most: calls after which it counts as lost.
     """
-    assert trace.result is not None
-    wanted = [*map(str, skipped(trace, rendering.steps))]
-    state, tokens, right, on_track = START, 0, 0, True
-    for call in range(most):
-        completion = generate(rendering.prompt(trace, state))
-        tokens += count(completion)
-        result = stated_result(completion)
-        if result is not None:
-            return Answer(len(trace.events), correct_result(result, trace.result), tokens, len(wanted), right)
-        state = completion.strip()
-        on_track = on_track and call < len(wanted) and state == wanted[call]
-        right += on_track
-    return Answer(len(trace.events), False, tokens, len(wanted), right)
+    run = RollOut(trace, rendering, most)
+    while run.answer is None:
+        completion = generate(run.prompt)
+        run.accept(completion, count(completion))
+    return run.answer
 
 
-def judge_steps(trace: Trace, rendering: DynamicScratchpad, generate: Generate, count: CountTokens) -> Answer:
-    """Ask for the step after each true state (no error can carry over); correct only if every one is right."""
-    states = right = tokens = 0
-    for example in rendering.examples(trace):
-        completion = generate(example.prompt)
-        tokens += count(completion)
-        states += 1
-        expected = stated_result(example.completion)
-        if expected is None:
-            right += completion.strip() == example.completion
+def judge_steps(trace: Trace, expected: Sequence[str], completions: Sequence[str], tokens: int) -> Answer:
+    """Judge the step after each true state (no error carries over); correct only if every one is right.
+
+    Args:
+        trace: the trace.
+        expected: completions of `DynamicScratchpad.examples`.
+        completions: what the model wrote.
+        tokens: how many tokens that was in all.
+    """
+    right = 0
+    for wanted, completion in zip(expected, completions, strict=True):
+        result = stated_result(wanted)
+        if result is None:
+            right += completion.strip() == wanted
         else:
-            right += correct_result(stated_result(completion), expected)
-    return Answer(len(trace.events), right == states, tokens, states, right)
+            right += correct_result(stated_result(completion), result)
+    return Answer(len(trace.events), right == len(expected), tokens, len(expected), right)
 
 
 def by_run_length(answers: Sequence[Answer], edges: Sequence[int]) -> list[LengthRow]:
