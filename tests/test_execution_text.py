@@ -147,7 +147,7 @@ def options(**given) -> execution.ExecutionOptions:
 
 def teach(monkeypatch, rendering, level, spoil=lambda text: text) -> None:
     """Stand in for the model: it knows every prompt's right completion."""
-    data = module(rendering=rendering, level=level, train=GeneratedPrograms(6, seed=2), longest=100_000)
+    data = module(rendering=rendering, level=level, train=GeneratedPrograms(6, seed=2), longest=10**7)
     table = {example.prompt: example.completion for example in data.texts("train").examples}
 
     def generate(_lm, prompts, _budget, _ends):
@@ -155,6 +155,10 @@ def teach(monkeypatch, rendering, level, spoil=lambda text: text) -> None:
         return [Response(TINY(text, add_special_tokens=False)["input_ids"], True, len(text)) for text in texts]
 
     monkeypatch.setattr(execution, "generate_greedy", generate)
+
+
+def spoiled(text: str) -> str:
+    return text.replace("Result: ", "Result: [").replace("f(", "f (", 1)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -176,9 +180,7 @@ def test_a_perfect_model_has_perfect_scores(rendering, true_states, level, check
     else:
         assert summary["all"]["state_accuracy"] == 1.0
     wrong = summary["all"]["tokens"]
-    teach(
-        monkeypatch, rendering, level, spoil=lambda text: text.replace("Result: ", "Result: [").replace("f(", "f (", 1)
-    )
+    teach(monkeypatch, rendering, level, spoil=spoiled)
     summary = execution.evaluate_execution(model, options(rendering=rendering, true_states=true_states, level=level))
     if not isinstance(rendering, OutputOnly):
         assert summary["all"]["accuracy"] == 0.0
@@ -192,11 +194,11 @@ def test_refusals_are_in_the_summary(checkpoint, monkeypatch, tmp_path):
         {"code": "def f(a):\n    return a", "input": "1", "output": "2", "id": "wrong"},
     ]
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    monkeypatch.setattr(
-        execution,
-        "generate_greedy",
-        lambda _lm, prompts, *_: [Response(TINY(" 1")["input_ids"], True, 2)] * len(prompts),
-    )
+
+    def generate(_lm, prompts, *_):
+        return [Response(TINY(" 1")["input_ids"], True, 2)] * len(prompts)
+
+    monkeypatch.setattr(execution, "generate_greedy", generate)
     asked = options(programs=PublishedPrograms(source=str(tmp_path / "c.jsonl")), rendering=OutputOnly())
     summary = execution.evaluate_execution(language_checkpoint.load(checkpoint), asked)
     assert summary["all"] == {"low": 0, "high": 1, "count": 1, "accuracy": 1.0, "tokens": 2.0}
@@ -207,14 +209,8 @@ def test_refusals_are_in_the_summary(checkpoint, monkeypatch, tmp_path):
 def test_train_and_evaluate(tmp_path):
     """The two commands of configs/program_traces.yaml, on the tiny backbone, with few programs."""
     run = tmp_path / "run"
-    train = [
-        sys.executable,
-        "train.py",
-        "--config",
-        "configs/program_traces.yaml",
-        "--config",
-        "configs/backbone/tiny.yaml",
-    ]
+    configs = ["--config", "configs/program_traces.yaml", "--config", "configs/backbone/tiny.yaml"]
+    train = [sys.executable, "train.py", *configs]
     train += ["--data.init_args.train.init_args.count", "8", "--data.init_args.validation.init_args.count", "3"]
     train += ["--data.init_args.generated", "1", "--trainer.max_epochs", "1", "--output", str(run)]
     subprocess.run(train, cwd=ROOT, check=True, capture_output=True, timeout=280)
