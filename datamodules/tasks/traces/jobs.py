@@ -104,7 +104,8 @@ class Job:
         seconds = time.process_time() - begin
         if recorder.lost():
             self.stop("Forbidden", "the tracer was taken away")
-        if not by_instruction and sum(1 for event in recorder.events if event[1]) > limits.events:
+        events = [event for event in recorder.events if table.by_name[event[0]].begins(event[2])]
+        if not by_instruction and sum(1 for event in events if event[1]) > limits.events:
             self.stop("EventLimit", f"more than {limits.events} events")
         result: dict[str, Any] = {
             "result": shown(value, limits.output),
@@ -114,8 +115,8 @@ class Job:
             "reason": "",
         }
         if wanted_states:
-            result |= self._follow(source, call, recorder.events, value, by_instruction, limits)
-        result["events"] = packed(event for event in recorder.events if by_instruction or event[1])
+            result |= self._follow(source, call, events, value, by_instruction, limits)
+        result["events"] = packed(event for event in events if by_instruction or event[1])
         return result
 
     def _follow(

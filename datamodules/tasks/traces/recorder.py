@@ -158,9 +158,16 @@ class SettraceRecorder(Recorder):
 
 
 class MonitoringRecorder(Recorder):
-    """`sys.monitoring`, from Python 3.12 on."""
+    """`sys.monitoring`, from Python 3.12 on.
+
+    There a generator that is closed because nothing refers to it any more runs instructions for it. They are left out:
+    3.11 has none.
+    """
 
     TOOL = 3
+
+    _closing = 0
+    """Depth of the generator that is being closed, 0 for none."""
 
     def run(self, function: Callable[[], Any], guard: Guard) -> Any:
         """Call the function under the tracer and return its result."""
@@ -173,10 +180,10 @@ class MonitoringRecorder(Recorder):
             monitoring.register_callback(self.TOOL, kind, callback)
         local = 0
         for kind in callbacks:
-            local |= kind if kind != kinds.PY_UNWIND else 0
+            local |= kind if kind not in (kinds.PY_UNWIND, kinds.PY_THROW) else 0
         for code in self._codes:
             monitoring.set_local_events(self.TOOL, code, local)
-        monitoring.set_events(self.TOOL, kinds.PY_UNWIND)
+        monitoring.set_events(self.TOOL, kinds.PY_UNWIND | kinds.PY_THROW)  # these know no single code
         try:
             return function()
         finally:
@@ -185,12 +192,29 @@ class MonitoringRecorder(Recorder):
                 monitoring.set_local_events(self.TOOL, code, 0)
 
     def _callbacks(self, kinds: Any) -> dict[int, Callable[..., Any]]:
+        on_line, on_instruction = self._event_callbacks()
+        callbacks = {
+            kinds.LINE: on_line,
+            kinds.PY_START: self._on_start,
+            kinds.PY_RESUME: self._on_start,
+            kinds.PY_RETURN: self._on_leave,
+            kinds.PY_YIELD: self._on_leave,
+            kinds.PY_UNWIND: self._on_leave,
+            kinds.PY_THROW: self._on_throw,
+        }
+        if self._instructions:
+            callbacks[kinds.INSTRUCTION] = on_instruction
+        return callbacks
+
+    def _event_callbacks(self) -> tuple[Callable[[CodeType, int], None], Callable[[CodeType, int], None]]:
         names, events, most, everywhere = self._names, self.events, self._most, self._everywhere
         get_frame = sys._getframe  # noqa: SLF001  (the documented way to a frame's variables)
         pending = 0
 
         def on_line(code: CodeType, line: int) -> None:
             nonlocal pending
+            if self._closing:
+                return
             if self._instructions:
                 pending = line
                 return
@@ -201,6 +225,8 @@ class MonitoringRecorder(Recorder):
 
         def on_instruction(code: CodeType, offset: int) -> None:
             nonlocal pending
+            if self._closing:
+                return
             name = names[id(code)]
             variables = self._variables(name, get_frame(1)) if pending or everywhere else None
             events.append((name, pending, offset, self._depth, variables))
@@ -208,27 +234,22 @@ class MonitoringRecorder(Recorder):
             if len(events) > most:
                 self._full()
 
-        def on_start(*_: Any) -> None:
+        return on_line, on_instruction
+
+    def _on_start(self, *_: Any) -> None:
+        self._enter()
+
+    def _on_throw(self, code: CodeType, _: int, error: BaseException) -> None:
+        if id(code) in self._names:
             self._enter()
+            if isinstance(error, GeneratorExit) and not self._closing:
+                self._closing = self._depth
 
-        def on_leave(*_: Any) -> None:
+    def _on_leave(self, code: CodeType, *_: Any) -> None:
+        if id(code) in self._names:
+            if self._depth == self._closing:
+                self._closing = 0
             self._depth -= 1
-
-        def on_unwind(code: CodeType, *_: Any) -> None:
-            if id(code) in names:
-                self._depth -= 1
-
-        callbacks = {
-            kinds.LINE: on_line,
-            kinds.PY_START: on_start,
-            kinds.PY_RESUME: on_start,
-            kinds.PY_RETURN: on_leave,
-            kinds.PY_YIELD: on_leave,
-            kinds.PY_UNWIND: on_unwind,
-        }
-        if self._instructions:
-            callbacks[kinds.INSTRUCTION] = on_instruction
-        return callbacks
 
 
 def make_recorder(

@@ -75,6 +75,10 @@ class CodeInfo:
     locals: list[str] = field(default_factory=list)
     spelled: dict[str, str] = field(default_factory=dict)
 
+    def begins(self, offset: int) -> bool:
+        """Tell whether an instruction begins at an offset (3.12 reports EXTENDED_ARG and what it extends apart)."""
+        return self.instructions[self.index[offset]].offset == offset
+
     def handler(self, index: int) -> Handler | None:
         """Return the handler of an exception raised at an instruction."""
         for row in self.handlers:

@@ -247,7 +247,8 @@ class Reader:
     def _closure(self, arguments: list[ast.expr]) -> Function:
         code = self._machine.codes.by_name[self._string(arguments[0])]
         cells = self.value(arguments[1])
-        if not all(isinstance(cell, Cell) for cell in cells) or len(cells) != len(code.code.co_freevars):
+        # No cells: 3.13 attaches them in an instruction of its own.
+        if not all(isinstance(cell, Cell) for cell in cells) or len(cells) not in (0, len(code.code.co_freevars)):
             raise StateError(f"{code.name} needs {len(code.code.co_freevars)} cells")
         defaults, kwdefaults = [self.value(node) for node in arguments[2:]] or [(), {}]
         return Function(code, defaults, kwdefaults, cells)
