@@ -193,7 +193,7 @@ class MonitoringRecorder(Recorder):
 
     def _callbacks(self, kinds: Any) -> dict[int, Callable[..., Any]]:
         on_line, on_instruction = self._event_callbacks()
-        callbacks = {
+        callbacks: dict[int, Callable[..., Any]] = {
             kinds.LINE: on_line,
             kinds.PY_START: self._on_start,
             kinds.PY_RESUME: self._on_start,

@@ -36,8 +36,7 @@ MOST_BYTES = 512 * 2**20
 _CODECS = """
 ascii latin_1 utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be utf_7 cp037 cp437 cp1250
 cp1251 cp1252 cp1256 iso8859_2 iso8859_15 koi8_r mac_roman big5 gb2312 gbk gb18030 euc_jp shift_jis euc_kr punycode
-unicode_escape
-raw_unicode_escape charmap hex_codec rot_13
+unicode_escape raw_unicode_escape charmap hex_codec rot_13
 """
 
 CODECS = tuple(_CODECS.split())
