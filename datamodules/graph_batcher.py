@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from datamodules.batch import IGNORE, NO_DIGIT, Batch, PromptView
 from datamodules.tasks.graph import Graphs, IntArray
 from datamodules.tasks.graph_task import graph_labels
-from datamodules.tasks.prompt import VIEWS, PromptCompiler, View, find_template
+from datamodules.tasks.prompt import VIEWS, Layout, PromptCompiler, View, find_template
 
 CHECKED_COUNTS = 128
 """Counts 1..128 are compared with the tokenizer by `GraphBatcher.check` (and one of every longer number of digits)."""
@@ -110,6 +110,10 @@ class GraphBatcher:
             ids[rows, : len(layout.ids)] = block
             lengths[rows] = len(layout.ids)
         return PromptView(torch.from_numpy(ids), torch.from_numpy(lengths))
+
+    def layout(self, view: View, rules: int, count: int) -> Layout:
+        """Return where the rules, the start and the count stand in a prompt of a number of rules."""
+        return self._compiler.layout(view, rules, len(str(count)))
 
     def count_digits(self, counts: IntArray) -> Tensor:
         """Return the `digits` of a batch for requested counts alone: [C] -> [C, M] token ids, NO_DIGIT padded."""

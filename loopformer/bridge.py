@@ -60,3 +60,24 @@ class ReentryBridge(Bridge):
 
     def _mean_square(self, x: Tensor) -> Tensor:
         return x.square().mean(-1, keepdim=True) + self.eps
+
+
+class ReinjectionBridge(ReentryBridge):
+    """y = W (g * (x / rms(x) * rms(h0))) + u * h0: the re-entry bridge, and P's output again at every loop.
+
+    u is ones at the start. What a cell is (its symbol) need not survive in the state: it comes anew with every loop.
+    Source: feasibility study of looped executors, brackets.
+
+    Args:
+        eps: see `ReentryBridge`.
+        projection: see `ReentryBridge`.
+    """
+
+    def build(self, hidden_size: int) -> None:
+        """See `Bridge.build`."""
+        super().build(hidden_size)
+        self.again = nn.Parameter(torch.ones(hidden_size))
+
+    def forward(self, state: Tensor, anchor: Tensor) -> Tensor:
+        """See `Bridge.forward`."""
+        return super().forward(state, anchor) + (self.again * anchor.float()).to(state.dtype)

@@ -10,11 +10,12 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import MeanMetric
 
 from datamodules.batch import Batch
-from loopformer.looped import LoopedTransformer, Rollout
-from loopformer.loss_weights import LossWeights
-from loopformer.losses import equal_loop_weights, initial_loss, letter_loss, stop_loss
+from loopformer.looped import LoopedTransformer
+from loopformer.loss_weights import FIELD, LossWeights
+from loopformer.losses import equal_loop_weights, field_loss, initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
 from loopformer.own_tensors import OwnTensorsModule
+from loopformer.rollout import Rollout
 from loopformer.sharding import shard
 
 
@@ -52,7 +53,8 @@ class ExecutorModule(OwnTensorsModule):
             "initial": network.direct_head is not None and bool(weights.initial),
             "stop": network.halting is not None and bool(weights.stop),
         }
-        return [name for name, there in present.items() if there]
+        fields = [] if network.state_heads is None else [FIELD + name for name in network.state_heads.sizes]
+        return [name for name, there in present.items() if there] + fields
 
     def loss_terms(self, rollout: Rollout, batch: Batch, loop_weights: Tensor | None = None) -> dict[str, Tensor]:
         """Return the unweighted terms of a rollout, by the names of `LossWeights`.
@@ -69,11 +71,34 @@ class ExecutorModule(OwnTensorsModule):
             terms["initial"] = lambda: initial_loss(initial, batch.initial)
         if (stop := rollout.stop_logits) is not None:
             terms["stop"] = lambda: stop_loss(stop, batch.steps)
+        for name in rollout.field_logits:
+            terms[FIELD + name] = lambda name=name: self._field_loss(name, rollout, batch)  # type: ignore[misc]
         return {name: terms[name]() for name in self.term_names}
+
+    @staticmethod
+    def _field_loss(name: str, rollout: Rollout, batch: Batch) -> Tensor:
+        if name not in batch.fields:
+            raise ValueError(
+                f"network.state_heads: the data have no field {name!r}, only {sorted(batch.fields)}; "
+                "remove its head, or train on a task that has it"
+            )
+        return field_loss(rollout.field_logits[name], batch.fields[name])
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
         """Weighted sum of loss terms."""
-        return torch.stack([getattr(self.loss_weights, name) * term for name, term in terms.items()]).sum()
+        return torch.stack([self.loss_weights.of(name) * term for name, term in terms.items()]).sum()
+
+    def on_fit_start(self) -> None:
+        """Compare the model's labels with the task's, before anything is trained.
+
+        Raises:
+            ValueError: they differ; the label numbers would mean different things.
+        """
+        labels = getattr(getattr(self.trainer, "datamodule", None), "labels", None)
+        if labels is not None and list(labels.texts) != self.network.labels:
+            raise ValueError(
+                f"network.labels: got {self.network.labels}, the task has {list(labels.texts)}; make them equal"
+            )
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One rollout of the batch; the outputs carry it for callbacks."""
@@ -97,7 +122,8 @@ class ExecutorModule(OwnTensorsModule):
         A batch of depth 1 never enters the bridge. Without a gradient DDP would wait for it for ever (or search for
         unused parameters at every step), and AdamW would skip it in some updates, depending on how batches fall.
         """
-        parts = [self.network.bridge, self.network.direct_head, self.network.halting]
+        network = self.network
+        parts = [network.bridge, network.direct_head, network.halting, network.state_heads]
         trained = [p for part in parts if part is not None for p in part.parameters() if p.requires_grad]
         return sum((p.flatten()[0] * 0.0 for p in trained), torch.zeros((), device=self.device))
 

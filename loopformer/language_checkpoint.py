@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
 from loopformer.backbone import check_local_folder
 from loopformer.checkpoint import (
@@ -178,6 +179,7 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
 def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:
     """Return the README of a checkpoint folder: front matter, what it is, how to use it, numbers and provenance."""
     base = config["base"]
+    benchmark = "program" if TrainedPrompt.parse(config["provenance"].get("text_style")) is not None else "traces"
     front: dict[str, Any] = {
         "library_name": "peft" if adapted else "transformers",
         "license": "apache-2.0",
@@ -197,7 +199,7 @@ def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None
         + (f", from `{base['model']}` at revision `{base['revision']}`." if base else " from scratch."),
         "",
         "```",
-        f"python evaluate.py --checkpoint {name} --benchmark traces --output results/{name}",
+        f"python evaluate.py --checkpoint {name} --benchmark {benchmark} --output results/{name}",
         "```",
         "",
     ]

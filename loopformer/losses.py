@@ -60,6 +60,24 @@ def equal_loop_weights(shares: Mapping[int, float], loops: int, device: torch.de
     return torch.tensor([1 / (most * share) for share in reaching], device=device)
 
 
+def field_loss(logits: Tensor, values: Tensor) -> Tensor:
+    """Cross-entropy of a state field at loops 0..N, mean over an example's loops, then over examples.
+
+    Args:
+        logits: [B, T + 1, V].
+        values: [B, T + 1], IGNORE where the field is undefined.
+
+    Raises:
+        ValueError: a value lies outside the head's V values.
+    """
+    if values.device.type == "cpu" and values.numel() and int(values.max()) >= logits.shape[-1]:
+        raise ValueError(
+            f"fields: a label is {int(values.max())}, but its head has {logits.shape[-1]} values; "
+            "set state_heads.values to the size of the field's label set"
+        )
+    return letter_loss(logits, values)
+
+
 def initial_loss(logits: Tensor, initial: Tensor) -> Tensor:
     """Cross-entropy of the loop-0 readout [B, K] against the state before the first loop [B]."""
     return F.cross_entropy(logits.float(), initial, ignore_index=IGNORE)

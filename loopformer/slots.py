@@ -8,7 +8,8 @@ values. Two paths give equal numbers:
 - `FusedSlots` scores memory and fresh entries apart and joins them in one softmax, so the memory is never copied, and
   several independent groups of slots (all loops of a rollout, for the coda) share one pass.
 
-Shape legend: B batch, G groups, L slots, S sequence, D hidden, H query heads, J key heads, E head width.
+Shape legend: B batch, G groups, L slots, M tokens of a group's own, S sequence, D hidden, H query heads, J key heads,
+E head width.
 """
 
 from __future__ import annotations
@@ -30,6 +31,43 @@ from loopformer.deferred import DeferredLinears
 FUSED_LAYERS = (Qwen2DecoderLayer, Qwen3DecoderLayer, LlamaDecoderLayer, MistralDecoderLayer)
 
 
+class BranchMemory:
+    """Keys and values of each group's own prompt tokens, where groups continue one prompt differently.
+
+    The first pass through the layers runs over all of a group's tokens and records all but the slots at their end;
+    later passes run over the slots alone and find the others here.
+
+    Args:
+        slots: number of slots at the end of the groups' tokens.
+
+    Attributes:
+        keys: by absolute layer number, [B, J, G, M, E] after RoPE; `values` alike.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.recording = True
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Put the recorded entries of the first G groups before fresh ones [B, J, G, L, E]; the first pass records."""
+        if self.recording:
+            kept = keys.shape[3] - self.slots
+            self.keys[layer], self.values[layer] = keys[:, :, :, :kept], values[:, :, :, :kept]
+            return keys, values
+        G = keys.shape[2]
+        stored = self.keys[layer][:, :, :G], self.values[layer][:, :, :G]
+        return torch.cat([stored[0], keys], 3), torch.cat([stored[1], values], 3)
+
+    def select(self, groups: Tensor) -> None:
+        """Keep some groups of each row, groups [B, G'] in their new order."""
+        rows = torch.arange(len(groups), device=groups.device)[:, None]
+        for stored in (self.keys, self.values):
+            for layer, part in stored.items():
+                stored[layer] = part.transpose(1, 2)[rows, groups].transpose(1, 2)
+
+
 class PromptMemory(Cache):
     """Keys and values of the prompt by layer number, recorded by a first pass through the layers.
 
@@ -37,13 +75,15 @@ class PromptMemory(Cache):
         keys: by absolute layer number, [B, J, S, E] after RoPE; `values` alike.
         readable: [B, S] bool, the prompt positions that slots may attend to: real tokens that are no slots themselves.
         rotary: position embeddings of the slots, [B, L, E] each.
+        branches: tokens that each group has of its own between the prompt and the slots, or None.
         linears: applies the linear maps of the loops (see `loopformer.deferred`).
     """
 
-    def __init__(self, readable: Tensor, rotary: tuple[Tensor, Tensor]) -> None:
+    def __init__(self, readable: Tensor, rotary: tuple[Tensor, Tensor], branches: BranchMemory | None = None) -> None:
         super().__init__(layers=[])
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
+        self.branches = branches
         self.readable = readable
         self.rotary = rotary
         self.linears = DeferredLinears()
@@ -133,16 +173,20 @@ class FusedSlots:
         from_memory = (rows @ stored_keys.transpose(2, 3)).float() + memory.bias[:, None, None]
 
         query = query.view(B, J, H // J, G, L, E)
-        key, value = key.to(value.dtype).view(B, J, 1, G, L, E), value.reshape(B, J, 1, G, L, E)
-        if L == 1:
+        key, value = key.to(value.dtype).view(B, J, G, L, E), value.reshape(B, J, G, L, E)
+        if memory.branches is not None:
+            key, value = memory.branches.extend(attention.layer_idx, key, value)
+        M = key.shape[3]  # a group's own entries: the slots, after the tokens of its branch
+        key, value = key[:, :, None], value[:, :, None]
+        if M == 1:
             own = (query * key).sum(-1, keepdim=True).float()
         else:
-            causal = torch.ones(L, L, dtype=torch.bool, device=query.device).tril()
+            causal = torch.ones(L, M, dtype=torch.bool, device=query.device).tril(M - L)
             own = (query @ key.transpose(-1, -2)).float().masked_fill(~causal, -torch.inf)
-        weights = torch.cat([from_memory, own.reshape(B, J, -1, L)], -1).softmax(-1).to(value.dtype)
-        own_weights = weights[..., S:].view(B, J, H // J, G, L, L)
+        weights = torch.cat([from_memory, own.reshape(B, J, -1, M)], -1).softmax(-1).to(value.dtype)
+        own_weights = weights[..., S:].view(B, J, H // J, G, L, M)
         mixed = (weights[..., :S] @ stored_values).view(B, J, H // J, G, L, E)
-        mixed = mixed + (own_weights * value if L == 1 else own_weights @ value)
+        mixed = mixed + (own_weights * value if M == 1 else own_weights @ value)
         return linear(attention.o_proj, mixed.view(B, H, N, E).transpose(1, 2).reshape(B, N, H * E))
 
 

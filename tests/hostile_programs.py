@@ -1,427 +1,254 @@
-"""Programs that try to hang, flood, escape or harm, for the tracer's worker.
-
-CANARY is a folder, PORT a listening socket. One row: name, the error it must end in (alternatives where Python versions
-differ), source. Every program is called as `f()`.
-"""
+"""Python programs that mean harm, and the named reasons they may end in. {canary}: a file; {port}: a local port."""
 
 from __future__ import annotations
 
-from textwrap import dedent
+from datamodules.tasks.office.errors import Reason
 
-ENDLESS = [
-    ("while_true", "EventLimit", "def f():\n    while True:\n        pass"),
-    ("for_iter_callable", "EventLimit", "def f():\n    for _ in iter(int, 1):\n        pass"),
-    ("itertools_count", "EventLimit", "import itertools\ndef f():\n    for _ in itertools.count():\n        pass"),
-    ("sum_of_count", "CpuLimit", "import itertools\ndef f():\n    return sum(itertools.count())"),
-    ("max_of_cycle", "CpuLimit", "import itertools\ndef f():\n    return max(itertools.cycle([1, 2]))"),
-    ("in_endless", "CpuLimit", "import itertools\ndef f():\n    return -1 in itertools.count()"),
-    ("infinite_generator", "EventLimit", "def g():\n    while True:\n        yield 1\ndef f():\n    return sum(g())"),
-    ("list_of_generator", "EventLimit", "def g():\n    while True:\n        yield 1\ndef f():\n    return list(g())"),
-    ("growing_list_loop", "CpuLimit", "def f():\n    xs = [1]\n    for x in xs:\n        xs.append(x)"),
-    ("module_level_loop", "CpuLimit", "while True:\n    pass\ndef f():\n    pass"),
-    ("lambda_loop", "EventLimit", "def f():\n    g = lambda: 1\n    while g():\n        g()"),
-    ("huge_power", "CpuLimit", "def f():\n    return 7 ** (10 ** 9)"),
-    ("power_tower", "CpuLimit", "def f():\n    return 3 ** (3 ** (3 ** 3)) % 7"),
-    ("slow_factorial", "CpuLimit", "import math\ndef f():\n    return math.factorial(10 ** 8)"),
-    ("catastrophic_regex", "CpuLimit", "import re\ndef f():\n    return re.match('(a+)+$', 'a' * 40 + 'b')"),
-    (
-        "catching_everything",
-        "EventLimit",
-        """
-        def f():
-            while True:
-                try:
-                    raise ValueError
-                except BaseException:
-                    continue
-     """,
-    ),
-    (
-        "endless_eq",
-        "EventLimit",
-        """
-        class A:
-            def __eq__(self, other):
-                while True:
-                    pass
-        def f():
-            return A() == 1
-     """,
-    ),
-    (
-        "endless_hash",
-        "EventLimit",
-        """
-        class A:
-            def __hash__(self):
-                while True:
-                    pass
-        def f():
-            return {A(): 1}
-     """,
-    ),
-    (
-        "endless_repr",
-        "EventLimit",
-        """
-        class A:
-            def __repr__(self):
-                while True:
-                    pass
-        def f():
-            return repr([A()])
-     """,
-    ),
-    (
-        "endless_del",
-        "EventLimit",
-        """
-        class A:
-            def __del__(self):
-                while True:
-                    pass
-        def f():
-            A()
-     """,
-    ),
-    (
-        "comparison_forever",
-        "EventLimit",
-        """
-        class A:
-            def __lt__(self, other):
-                while True:
-                    pass
-        def f():
-            return sorted([A(), A()])
-     """,
-    ),
-]
+# ruff: noqa: ISC004, E501
 
-MEMORY = [
-    ("list_bomb", "MemoryLimit", "def f():\n    return [0] * (10 ** 10)"),
-    ("string_bomb", "MemoryLimit", "def f():\n    return 'a' * (10 ** 11)"),
-    ("bytes_bomb", "MemoryLimit", "def f():\n    return bytearray(10 ** 10)"),
-    ("doubling_unseen", "MemoryLimit", "def f():\n    return max([b'a' * 2 ** k for k in range(40)])"),
-    ("doubling", "OutputLimit", "def f():\n    s = b'a'\n    while True:\n        s = s + s"),
-    ("doubling_list", "OutputLimit", "def f():\n    xs = [1]\n    while True:\n        xs = xs + xs"),
-    ("range_list", "MemoryLimit", "def f():\n    return list(range(10 ** 10))"),
-    ("dict_bomb", "MemoryLimit", "def f():\n    return dict.fromkeys(range(10 ** 9))"),
-    ("padding", "MemoryLimit", "def f():\n    return f'{1:10000000000}'"),
-    ("ljust", "MemoryLimit", "def f():\n    return 'x'.ljust(10 ** 11)"),
-    ("replace_bomb", "MemoryLimit", "def f():\n    s = 'a' * 10 ** 5\n    return s.replace('a', 'b' * 10 ** 6)"),
-    ("shift_bomb", "MemoryLimit", "def f():\n    return 1 << (10 ** 12)"),
-    ("permutations", "MemoryLimit", "import itertools\ndef f():\n    return list(itertools.permutations(range(13)))"),
-    (
-        "product_repeat",
-        "MemoryLimit",
-        "import itertools\ndef f():\n    return [*itertools.product(range(99), repeat=9)]",
-    ),
-    (
-        "memory_error_caught",
-        "EventLimit",
-        """
-        def f():
-            while True:
-                try:
-                    b'a' * (10 ** 12)
-                except MemoryError:
-                    pass
-     """,
-    ),
-]
+TIME, MEMORY = {Reason.TIME_LIMIT}, {Reason.MEMORY_LIMIT}
+TIME_OR_MEMORY = TIME | MEMORY
+DEPTH = {Reason.RECURSION_LIMIT}
+OUT = {Reason.FORBIDDEN}
+NAME = {Reason.UNKNOWN_NAME}
+RAISED = {Reason.EXCEPTION}
+UNSUPPORTED = {Reason.UNSUPPORTED}
+SYNTAX = {Reason.SYNTAX}
+LONG = {Reason.TOO_LONG}
+TYPE = {Reason.RESULT_TYPE}
+LARGE = {Reason.RESULT_TOO_LARGE}
+UNBOUND = {Reason.NO_RESULT}
 
-RECURSION = [
-    ("recursion", "RecursionLimit", "def f():\n    return f()"),
-    ("mutual_recursion", "RecursionLimit", "def g():\n    return f()\ndef f():\n    return g()"),
-    (
-        "recursion_caught",
-        "RecursionLimit",
-        """
-        def f():
-            try:
-                f()
-            except BaseException:
-                f()
-     """,
+ENDLESS = {
+    "while true": ("while True:\n    pass", TIME),
+    "while true that catches everything": (
+        "def f():\n    while True:\n        try:\n            while True:\n                pass\n"
+        "        except BaseException:\n            pass\nf()",
+        TIME,
     ),
-    (
-        "recursive_repr",
-        "RecursionLimit",
-        """
-        class A:
-            def __repr__(self):
-                return repr(self)
-        def f():
-            return repr(A())
-     """,
+    "endless finally": (
+        "def f():\n    try:\n        while True:\n            pass\n    finally:\n        while True:\n            pass\nf()",
+        TIME,
     ),
-    ("recursive_key", "RecursionLimit", "def f(x=1):\n    return sorted([1, 2], key=f)"),
-    (
-        "deep_nesting",
-        "RecursionLimit|Raised",
-        """
-        def f():
-            xs = []
-            for _ in range(5000):
-                xs = [xs]
-            raise ValueError(repr(xs))
-     """,
+    "endless itertools": ("import itertools\nfor x in itertools.cycle([1]):\n    pass", TIME),
+    "sum of a huge range": ("result = sum(range(10**12))", TIME),
+    "membership in a huge range": ("result = 1\nfor i in range(10**15):\n    result = (result * 3) % 7", TIME),
+    "endless coroutine": (
+        "import asyncio\nasync def f():\n    while True:\n        await asyncio.sleep(0)\nasyncio.run(f())",
+        OUT,
     ),
-    ("nested_source", "MemoryLimit|RecursionLimit|SyntaxError", "def f():\n    return " + "-" * 50_000 + "1"),
-]
-
-OUTPUT = [
-    ("print_flood", "OutputLimit", "def f():\n    while True:\n        print('flood' * 1000)"),
-    ("giant_print", "OutputLimit", "def f():\n    print('x' * 10 ** 7)"),
-    ("giant_result", "OutputLimit", "def f():\n    return list(range(10 ** 6))"),
-    ("giant_string_result", "OutputLimit", "def f():\n    return 'x' * 10 ** 7"),
-    ("giant_variable", "OutputLimit", "def f():\n    x = [[1] * 1000] * 1000\n    x.append(1)\n    return 1"),
-    ("giant_integer_text", "Raised", "def f():\n    return str(10 ** 10000)"),
-    ("giant_source", "Forbidden", "def f():\n    pass\n" + "# padding\n" * 20_000),
-]
-
-REACHING = [
-    ("import_os", "Forbidden", "import os\ndef f():\n    return os.listdir('/')"),
-    ("import_inside", "Forbidden", "def f():\n    import subprocess\n    subprocess.run(['touch', 'CANARY/x'])"),
-    ("import_from", "Forbidden", "from os import system\ndef f():\n    system('touch CANARY/x')"),
-    ("import_sys", "Forbidden", "import sys\ndef f():\n    sys.exit()"),
-    (
-        "import_socket",
-        "Forbidden",
-        """
-        import socket
-        def f():
-            socket.create_connection(('127.0.0.1', PORT))
-     """,
+    "long sleep": ("import time\ntime.sleep(1000)\nresult = 1", OUT),
+    "huge power modulo": ("result = pow(3, 10**30000, 10**30000 + 7)", TIME_OR_MEMORY),
+    "factorial": ("import math\nmath.factorial(10**6)", TIME_OR_MEMORY),
+    "power of a large number": ("x = pow(3, 10**7)", TIME_OR_MEMORY),
+    "catastrophic pattern": ("import re\nfor i in range(10**6):\n    re.findall('(a*)*(a*)*b', 'a' * 9000)", TIME),
+    "catastrophic backreference": (
+        "import re\nresult = 1 if re.match(r'(a+)+\\1(a|aa)+$', 'a' * 60 + 'b') else 0",
+        TIME | RAISED,
     ),
-    (
-        "import_urllib",
-        "Forbidden",
-        """
-        from urllib.request import urlopen
-        def f():
-            urlopen('http://127.0.0.1:PORT/')
-     """,
+    "sort with a slow key": ("sorted(range(10**5), key=lambda x: sum(range(10**6)))", TIME_OR_MEMORY),
+    "nested comprehensions": (
+        "x = [[[0 for i in range(999)] for j in range(999)] for k in range(999)]",
+        TIME_OR_MEMORY,
     ),
-    ("import_ctypes", "Forbidden", "import ctypes\ndef f():\n    ctypes.string_at(0)"),
-    ("import_threading", "Forbidden", "import threading\ndef f():\n    threading.Thread(target=print).start()"),
-    ("import_multiprocessing", "Forbidden", "import multiprocessing\ndef f():\n    multiprocessing.Process().start()"),
-    ("import_signal", "Forbidden", "import signal\ndef f():\n    signal.alarm(0)"),
-    ("import_gc", "Forbidden", "import gc\ndef f():\n    return gc.get_objects()"),
-    ("import_importlib", "Forbidden", "import importlib\ndef f():\n    importlib.import_module('os')"),
-    ("import_dotted", "Forbidden", "import collections.abc\ndef f():\n    return collections.abc.sys"),
-    ("module_of_module", "Raised", "import re\ndef f():\n    return re.enum.sys.modules"),
-    ("dunder_import", "Forbidden", "def f():\n    return __import__('os').system('touch CANARY/x')"),
-    ("open_write", "Raised", "def f():\n    open('CANARY/x', 'w').write('x')"),
-    ("open_read", "Raised", "def f():\n    return open('CANARY/secret').read()"),
-    ("eval_text", "Raised", "def f():\n    return eval('1 + 1')"),
-    ("exec_text", "Raised", "def f():\n    exec('import os')"),
-    ("compile_text", "Raised", "def f():\n    compile('1', 'x', 'eval')"),
-    ("input_wait", "Raised", "def f():\n    return input()"),
-    ("breakpoint_call", "Raised", "def f():\n    breakpoint()"),
-    ("globals_call", "Raised", "def f():\n    return globals()"),
-    ("unknown_codec", "Forbidden", "def f():\n    return 'x'.encode('zip_codec_of_mine')"),
-]
-
-TRICKS = [
-    ("subclasses", "Forbidden", "def f():\n    return ().__class__.__base__.__subclasses__()"),
-    (
-        "wrap_close",
-        "Forbidden",
-        """
-        def f():
-            for kind in object.__subclasses__():
-                if kind.__name__ == '_wrap_close':
-                    kind.__init__.__globals__['system']('touch CANARY/x')
-     """,
-    ),
-    (
-        "module_loader",
-        "Forbidden",
-        """
-        def f():
-            for kind in object.__subclasses__():
-                if kind.__name__ == 'BuiltinImporter':
-                    kind.load_module('posix').open('CANARY/x', 65)
-     """,
-    ),
-    ("function_globals", "Forbidden", "def f():\n    return print.__self__.__init__.__globals__"),
-    ("function_code", "Forbidden", "def f():\n    f.__code__ = (lambda: 1).__code__"),
-    ("code_replace", "Forbidden", "def f():\n    return f.__code__.replace(co_code=b'\\0' * 1000)"),
-    ("closure_cells", "Forbidden", "def f():\n    return [c.cell_contents for c in getattr.__closure__]"),
-    ("builtins_name", "Forbidden", "def f():\n    return __builtins__['open']('CANARY/secret')"),
-    ("generator_frame", "Forbidden", "def f():\n    g = (i for i in [1])\n    return g.gi_frame.f_back.f_globals"),
-    (
-        "traceback_frame",
-        "Forbidden",
-        """
-        def f():
-            try:
-                1 / 0
-            except ZeroDivisionError as e:
-                return e.__traceback__.tb_frame.f_back.f_globals
-     """,
-    ),
-    ("getattr_dunder", "Forbidden", "def f():\n    return getattr((), '__class__')"),
-    ("getattr_built", "Forbidden", "def f():\n    return getattr((), '_' * 2 + 'class' + '_' * 2)"),
-    ("setattr_dunder", "Forbidden", "def f():\n    setattr(f, '__code__', None)"),
-    (
-        "str_subclass_name",
-        "Raised",
-        """
-        class S(str):
-            def startswith(self, *a):
-                return False
-        def f():
-            return getattr((), S('__class__'))
-     """,
-    ),
-    ("attrgetter", "Raised", "import operator\ndef f():\n    return operator.attrgetter('__class__')(())"),
-    (
-        "metaclass",
-        "Forbidden",
-        "class M(type):\n    def __instancecheck__(c, o):\n        return True\ndef f():\n    pass",
-    ),
-    ("patch_builtin", "Raised", "def f():\n    setattr(list, 'append', None)"),
-    (
-        "match_class",
-        "Forbidden",
-        "def f():\n    match ():\n        case object(__class__=c):\n            return c.mro()",
-    ),
-    ("async_code", "Forbidden", "async def g():\n    pass\ndef f():\n    return g().cr_frame"),
-]
-
-ENDINGS = [
-    ("system_exit", "Raised", "def f():\n    raise SystemExit(0)"),
-    ("keyboard_interrupt", "Raised", "def f():\n    raise KeyboardInterrupt"),
-    ("generator_exit", "Raised", "def f():\n    raise GeneratorExit"),
-    ("base_exception", "Raised", "class E(BaseException):\n    pass\ndef f():\n    raise E"),
-    (
-        "bad_exception_text",
-        "Raised",
-        """
-        class E(Exception):
-            def __str__(self):
-                while True:
-                    pass
-            __repr__ = __str__
-        def f():
-            raise E()
-     """,
-    ),
-    ("huge_exception", "Raised", "def f():\n    raise ValueError('x' * 10 ** 7)"),
-    (
-        "raise_in_del",
-        "Raised",
-        """
-        class A:
-            def __del__(self):
-                raise SystemExit
-        def f():
-            a = A()
-            del a
-            raise ValueError
-     """,
-    ),
-    (
-        "raise_in_eq",
-        "Raised",
-        """
-        class A:
-            def __eq__(self, other):
-                raise KeyboardInterrupt
-        def f():
-            return A() in [1]
-     """,
-    ),
-    (
-        "raise_in_hash",
-        "Raised",
-        """
-        class A:
-            def __hash__(self):
-                raise MemoryErrorOfMine
-        def f():
-            return {A()}
-     """,
-    ),
-    (
-        "raise_in_repr",
-        "Raised",
-        """
-        class A:
-            def __repr__(self):
-                raise SystemExit
-        def f():
-            return f'{A()!r}'
-     """,
-    ),
-    ("stop_iteration", "Raised", "def f():\n    raise StopIteration"),
-    ("no_python", "SyntaxError", "def f(:\n    pass"),
-    ("null_byte", "SyntaxError", "def f():\n    return '\0'"),
-]
-
-HOSTILE = {
-    name: (error, dedent(source).strip("\n"))
-    for group in (ENDLESS, MEMORY, RECURSION, OUTPUT, REACHING, TRICKS, ENDINGS)
-    for name, error, source in group
 }
 
-# How a program gets at the interpreter's inside once the screen is out of the way.
-INSIDE = """
-def inside():
-    for kind in object.__subclasses__():
-        if kind.__name__ == '_wrap_close':
-            return kind.__init__.__globals__['sys'].modules
-"""
+MEMORY_BOMBS = {
+    "doubling list": ("a = [0]\nwhile True:\n    a = a + a", MEMORY),
+    "long text": ('s = "x" * 10**9', MEMORY),
+    "long bytes": ("b = bytes(10**10)", MEMORY),
+    "large number": ("x = 10 ** 10 ** 8", MEMORY),
+    "tower of powers": ("x = 9 ** 9 ** 9", MEMORY),
+    "shift": ("x = 1 << 10 ** 10", MEMORY),
+    "format width": ('s = "{:>1000000000}".format(1)', MEMORY),
+    "f-string width": ('s = f"{1:1000000000}"', MEMORY),
+    "percent width": ('s = "%1000000000d" % 1', MEMORY),
+    "replace": ('s = "a" * 10000\nfor i in range(10):\n    s = s.replace("a", s)', MEMORY),
+    "join": ('s = ("x" * 10**6).join(["y"] * 10**6)', MEMORY),
+    "binary digits": ("s = bin(1 << 10**7)", MEMORY),
+    "list of a range": ("x = list(range(10**9))", MEMORY),
+    "set": ("x = {i for i in range(10**8)}", MEMORY),
+    "dict": ("d = {}\ni = 0\nwhile True:\n    d[i] = [i] * 1000\n    i = i + 1", MEMORY),
+    "product": ("import itertools\nx = list(itertools.product(range(100), repeat=10))", MEMORY),
+    "entropy": ("import os\nos.urandom(10**9)", MEMORY | OUT),
+    "text kept near the limit": ('result = "a" * (10 * 2**20)', LARGE),
+}
+
+RESULTS = {
+    "one text many times": ('a = "x" * 10**6\nresult = [a] * 10**5\nresult', TYPE),
+    "one text many times as the last expression": ('a = "x" * 10**6\n[[a] * 10**5] * 10**4', UNBOUND),
+    "cyclic list": ("result = []\nresult.append(result)\nresult", TYPE),
+    "list nested 100,000 deep": ("a = []\nfor i in range(10**5):\n    a = [a]\nresult = a\nresult", TYPE | MEMORY),
+    "many digits": ("result = 10 ** 5000", LARGE),
+    "nineteen digits": ("result = 10 ** 18", LARGE),
+    "long text": ('result = "x" * 257', LARGE),
+    "float": ("result = float('nan')", TYPE),
+    "bool": ("result = True", TYPE),
+    "none": ("result = None", TYPE),
+    "function that prints as text": ("result = lambda: 1", TYPE),
+    "class that prints as text": ('result = type("325", (), {})', TYPE),
+    "object that claims to be a text": (
+        "class A:\n    def __str__(self):\n        return '325'\n    def __repr__(self):\n        return '325'\nresult = A()",
+        TYPE,
+    ),
+    "subclass of int": ("class A(int):\n    pass\nresult = A(325)", UNSUPPORTED),
+    "lying type and len": ("def type(x):\n    return int\nlen = type\nresult = [1]", TYPE),
+    "no result": ("answer = 325", UNBOUND),
+    "deleted result": ("result = 325\ndel result", UNSUPPORTED),
+}
+
+RECURSION = {
+    "function": ("def f(n):\n    return f(n + 1)\nf(0)", DEPTH),
+    "lambda": ("f = lambda n: f(n)\nf(0)", DEPTH),
+    "two functions": ("def f():\n    return g()\ndef g():\n    return f()\nf()", DEPTH),
+    "repr of a class": ("class A:\n    def __repr__(self):\n        return repr(self)\nrepr(A())", DEPTH),
+    "hash of a nested tuple": ("a = ()\nfor i in range(10**4):\n    a = (a,)\nhash(a)", DEPTH),
+    "comparison of nested lists": (
+        "a = []\nb = []\nfor i in range(10**4):\n    a = [a]\n    b = [b]\na == b",
+        DEPTH | MEMORY,
+    ),
+    "JSON": ("import json\njson.loads('[' * 10**5)", RAISED),
+    "caught and repeated": (
+        "def f():\n    try:\n        return f()\n    except RecursionError:\n        return f()\nf()",
+        DEPTH | TIME,
+    ),
+}
+
+FILES = {
+    "read": ('result = open("{canary}").read()', OUT),
+    "write": ('open("{canary}", "w").write("gone")', OUT),
+    "append": ('with open("{canary}", "a") as f:\n    f.write("more")', OUT),
+    "caught and tried again": (
+        'result = 0\nfor i in range(99):\n    try:\n        open("{canary}", "w")\n    except BaseException:\n        pass',
+        OUT,
+    ),
+    "pathlib read": ('from pathlib import Path\nresult = Path("{canary}").read_text()', OUT),
+    "pathlib write": ('from pathlib import Path\nPath("{canary}").write_text("gone")', OUT),
+    "pathlib unlink": ('from pathlib import Path\nPath("{canary}").unlink()', OUT),
+    "pathlib listing": ('from pathlib import Path\nresult = len(list(Path("/").iterdir()))', OUT),
+    "os listing": ('import os\nresult = len(os.listdir("/"))', OUT),
+    "os remove": ('import os\nos.remove("{canary}")', OUT),
+    "os rename": ('import os\nos.rename("{canary}", "{canary}2")', OUT),
+    "os system": ('import os\nos.system("rm -rf {canary}")', RAISED),
+    "environment": ("import os\nresult = len(os.environ)", OUT),
+    "environment variable": ('import os\nresult = os.getenv("PATH")', OUT),
+    "entropy": ("import os\nresult = len(os.urandom(4))", OUT),
+    "proc": ('result = open("/proc/self/environ").read()', OUT),
+    "descriptor": ("result = open(1, 'w')", RAISED),
+}
+
+NETWORK = {
+    "socket": ('import socket\nsocket.create_connection(("127.0.0.1", {port}))', OUT),
+    "urllib": ('from urllib.request import urlopen\nurlopen("http://127.0.0.1:{port}/")', OUT),
+    "http": ('import http.client\nhttp.client.HTTPConnection("127.0.0.1", {port}).connect()', OUT),
+    "requests": ('import requests\nrequests.get("http://127.0.0.1:{port}/")', OUT),
+    "asyncio": ('import asyncio\nasyncio.run(asyncio.open_connection("127.0.0.1", {port}))', RAISED),
+    "pathlib with an address": ('from pathlib import Path\nPath("//127.0.0.1:{port}/x").read_text()', OUT),
+}
+
+IMPORTS = {
+    "subprocess": ('import subprocess\nsubprocess.run(["touch", "{canary}2"])', OUT),
+    "ctypes": ("import ctypes\nctypes.string_at(0)", OUT),
+    "importlib": ('import importlib\nimportlib.import_module("os").system("id")', OUT),
+    "pickle": ("import pickle\npickle.loads(b'cos\\nsystem\\n(S\\'id\\'\\ntR.')", OUT),
+    "dunder import": ('__import__("os").system("id")', NAME),
+    "builtins": ("import builtins\nbuiltins.open", OUT),
+    "star import": ("from os import *\nsystem('id')", UNSUPPORTED),
+    "host package": ("import datamodules.tasks.office.sandbox\nresult = 1", OUT),
+    "sys modules": ('import sys\nsys.modules["os"].system("id")', RAISED),
+    "recursion limit": ("import sys\nsys.setrecursionlimit(10**9)", RAISED),
+}
 
 ESCAPES = {
-    name: INSIDE + dedent(source).strip("\n")
-    for name, source in {
-        "os_open": "def f():\n    m = inside()['os']\n    m.write(m.open('CANARY/x', m.O_CREAT | m.O_WRONLY), b'x')",
-        "os_remove": "def f():\n    inside()['os'].remove('CANARY/secret')",
-        "os_rename": "def f():\n    inside()['os'].rename('CANARY/secret', 'CANARY/taken')",
-        "os_chmod": "def f():\n    inside()['os'].chmod('CANARY/secret', 0)",
-        "os_listdir": "def f():\n    inside()['os'].listdir('CANARY')",
-        "os_fork": "def f():\n    while True:\n        inside()['os'].fork()",
-        "os_kill": "def f():\n    os = inside()['os']\n    os.kill(os.getppid(), 9)",
-        "os_exec": "def f():\n    inside()['os'].execv('/bin/touch', ['touch', 'CANARY/x'])",
-        "os_spawn": "def f():\n    inside()['os'].posix_spawn('/bin/touch', ['touch', 'CANARY/x'], {})",
-        "os_exit": "def f():\n    inside()['os']._exit(0)",
-        "os_abort": "def f():\n    inside()['os'].abort()",
-        "os_putenv": "def f():\n    inside()['os'].environ['X'] = 'Y'\n    inside()['os'].setuid(0)",
-        "descriptors": """
-            def f():
-                for n in range(100):
-                    try:
-                        inside()['os'].close(n)
-                    except OSError:
-                        pass
-        """,
-        "forged_answer": "def f():\n    os = inside()['os']\n    os.write(3, b'[1, 2')\n    os._exit(0)",
-        "forged_shape": "def f():\n    os = inside()['os']\n    os.write(3, b'{\"result\": 7}')\n    os._exit(0)",
-        "forged_depth": "def f():\n    os = inside()['os']\n    os.write(3, b'[' * 50000)\n    os._exit(0)",
-        "builtins_open": "def f():\n    inside()['builtins'].open('CANARY/x', 'w')",
-        "io_open": "def f():\n    inside()['io'].FileIO('CANARY/x', 'w')",
-        "socket": """
-            def f():
-                inside()['_socket'].socket().connect(('127.0.0.1', PORT))
-        """,
-        "import_socket": "def f():\n    inside()['builtins'].__import__('_socket').socket().connect(('', PORT))",
-        "ctypes": "def f():\n    inside()['ctypes'].CDLL(None).system(b'touch CANARY/x')",
-        "ctypes_memory": "def f():\n    inside()['ctypes'].memset(0, 0, 100)",
-        "thread": "def f():\n    while True:\n        inside()['_thread'].start_new_thread(print, ())",
-        "settrace_off": "def f():\n    inside()['sys'].settrace(None)",
-        "settrace_frame": "def f():\n    inside()['sys']._getframe().f_trace = None\n    return 1 // 0",
-        "setprofile": "def f():\n    inside()['sys'].setprofile(print)",
-        "audit_hook": "def f():\n    inside()['sys'].addaudithook(print)",
-        "recursion_limit": "def f():\n    inside()['sys'].setrecursionlimit(10 ** 9)\n    return f()",
-        "signal_handler": "def f():\n    inside()['signal'].signal(24, lambda *a: None)\n    while True:\n        pass",
-        "rlimit": "def f():\n    r = inside()['resource']\n    r.setrlimit(r.RLIMIT_NOFILE, (99, 99))",
-        "gc_objects": "def f():\n    return inside()['gc'].get_objects()",
-        "code_object": "def f():\n    f.__code__ = f.__code__.replace(co_code=b'\\xff' * 64)\n    f()",
-        "subprocess": "def f():\n    inside()['builtins'].__import__('subprocess').run(['touch', 'CANARY/x'])",
-        "exit_handler": "def f():\n    inside()['builtins'].__import__('atexit').register(print)",
-    }.items()
+    "subclasses": ("result = ().__class__.__bases__[0].__subclasses__()", RAISED),
+    "subclasses of object": ("result = object.__subclasses__()", RAISED),
+    "mro": ("result = type(1).__mro__[1].__subclasses__()", RAISED),
+    "globals of a function": ("result = (lambda: 0).__globals__", RAISED),
+    "code of a function": ("result = (lambda: 0).__code__.co_consts", RAISED),
+    "globals of a library function": ("result = add.__globals__['__builtins__']", RAISED),
+    "format string": ('result = "{{0.__class__.__init__.__globals__}}".format(add)', RAISED),
+    "format map": ('result = "{{a.__class__}}".format_map({{"a": add}})', RAISED),
+    "getattr": ('result = getattr(getattr(1, "__cla" + "ss__"), "__base__")', RAISED),
+    "traceback frame": (
+        "try:\n    1 / 0\nexcept Exception as e:\n    result = e.__traceback__.tb_frame.f_back.f_globals",
+        RAISED,
+    ),
+    "generator frame": ("def g():\n    yield 1\nresult = g().gi_frame.f_back", UNSUPPORTED),
+    "coroutine frame": ("async def f():\n    pass\nresult = f().cr_frame.f_globals", RAISED),
+    "metaclass": ("class M(type):\n    pass\nclass A(metaclass=M):\n    pass\nresult = A.__base__", UNSUPPORTED),
+    "type with bases": ('result = type("X", (object,), {{"__del__": lambda s: 0}}).__base__', RAISED),
+    "globals": ("result = globals()", NAME),
+    "vars": ("result = vars()", NAME),
+    "compile": ("result = compile('1', '', 'eval')", NAME),
+    "eval of an import": ("result = eval('__import__(\"os\")')", NAME),
+    "exec of an import": ("exec('import socket')", OUT),
+    "input": ("result = input()", NAME),
+    "breakpoint": ("breakpoint()", NAME),
+    "raise SystemExit": ("raise SystemExit(0)", RAISED),
+    "raise KeyboardInterrupt": ("raise KeyboardInterrupt", RAISED),
+    "raise BaseException": ("raise BaseException", RAISED),
+    "giant exception": ('raise ValueError("x" * 10**6)', RAISED),
+    "guess the measure": ("_measure_ = lambda v: 'text'\nresult = [1]", TYPE),
+}
+
+OUTPUT = {
+    "endless lines": ('while True:\n    print("x" * 1000)', {Reason.OUTPUT_LIMIT} | TIME),
+    "one long line": ('print("x" * 10**6)', {Reason.OUTPUT_LIMIT}),
+    "many empty lines": ("for i in range(10**6):\n    print()", {Reason.OUTPUT_LIMIT} | TIME),
+    "forged answer": ('print("{{\\"kind\\": \\"text\\", \\"text\\": \\"325\\"}}")', UNBOUND),
+    "control characters": ('print("\\x1b]0;title\\x07\\x1b[2J")', UNBOUND),
+}
+
+SOURCES = {
+    "parentheses": ("result = " + "(" * 3900, SYNTAX),
+    "brackets": ("x = " + "[" * 1900 + "]" * 1900, SYNTAX | UNBOUND),
+    "minus signs": ("result = " + "-" * 3900 + "1", SYNTAX),
+    "not": ("result = " + "not " * 900 + "1", SYNTAX),
+    "lambdas": ("result = " + "lambda: " * 480 + "1", SYNTAX),
+    "attributes": ("result = add" + ".b" * 1900, SYNTAX),
+    "calls": ("result = add" + "()" * 1900, SYNTAX),
+    "sum of 1,900 terms": ("result = " + "+".join(["1"] * 1900), SYNTAX),
+    "indentation": ("".join(" " * i + "if 1:\n" for i in range(80)) + " " * 80 + "x = 1", UNBOUND),
+    "nested dicts": ("x = " + "{{1:" * 900 + "1" + "}}" * 900, SYNTAX),
+    "nested f-strings": ("result = " + "f'{{" * 300 + "1" + "}}'" * 300, SYNTAX),
+    "100,000 parentheses": ("(" * 10**5 + ")" * 10**5, LONG),
+    "ten megabytes": ("x" * 10**7, LONG),
+    "null byte": ("result = 1\x00", SYNTAX),
+    "null byte in a text": ('result = "a\x00" + 1', RAISED),
+    "lone surrogate": ('result = "\ud800"', SYNTAX),
+    "escaped surrogate": ('result = "\\ud800" + 1', RAISED),
+    "right to left": ("result = \u202e1", SYNTAX),
+    "zero width": ("result\u200b = 1", SYNTAX),
+    "look-alike name": ("r\u0435sult = 1", UNBOUND),
+    "other digits": ("result = \u0661\u0662", SYNTAX),
+    "only blanks": (" \t\n\f", {Reason.EMPTY_PROGRAM}),
+    "prose": ("The answer is 325.", SYNTAX),
+    "fenced": ("```python\nresult = 325\n```", SYNTAX),
+    "JSON": ('{{"result": 325}}', UNBOUND),
+    "broken JSON": ('{{"result": NaN,', SYNTAX),
+    "million digits": ("result = " + "9" * 3900, LARGE),
+    "control characters": ("result = 1\x1b[2J\x07", SYNTAX),
+    "carriage returns": ("result = 1\rresult = 'x' * 300\r", LARGE),
+}
+
+GROUPS = {
+    "endless": ENDLESS,
+    "memory": MEMORY_BOMBS,
+    "result": RESULTS,
+    "recursion": RECURSION,
+    "files": FILES,
+    "network": NETWORK,
+    "imports": IMPORTS,
+    "escapes": ESCAPES,
+    "output": OUTPUT,
+    "source": SOURCES,
+}
+
+PLAIN = ("endless", "memory", "result", "recursion")
+"""Groups whose programs are written without places to fill in."""
+
+CASES = {
+    f"{group}: {name}": (program, frozenset(reasons), group not in PLAIN)
+    for group, programs in GROUPS.items()
+    for name, (program, reasons) in programs.items()
 }

@@ -13,6 +13,7 @@ import pytest
 import torch
 from test_checkpoint import NETWORK
 
+import evaluate
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.panel import PUBLISHED_COUNTS
 from datamodules.tasks.graph import Graphs
@@ -70,7 +71,7 @@ def test_shared_work_equals_native_calls(tmp_path: Path, halting: str | None, vi
     model = checkpoint.load(saved(tmp_path / "model", halting, view))
     options = GraphOptions(counts="1,3,6,12", graphs=1, batch_size=4, native_sample=0)
     store, timing = evaluate_graphs(model, options, ignore, ignore)
-    assert timing.native_checks == (27 if view == "executor" else 0)
+    assert timing.native_checks == 27
     graphs = choose_graphs(options)
     batcher = GraphBatcher(model.network.backbone.tokenizer)
     for query in (0, 7, 18, 35):
@@ -86,13 +87,13 @@ def test_native_check_refuses_a_wrong_trace(tmp_path: Path) -> None:
     right = native_call(network, batcher, graphs, 6, 272)
     stops = torch.tensor([[right.stop]])
     arguments = (network, batcher, graphs)
-    assert check_native(*arguments, {0: right.logits}, stops, [6], 272) == 1
+    assert check_native(*arguments, {(0, 0): right.logits}, stops, [6], 272) == 1
     off = right.logits.clone()
     off[2, 3] += 0.01
     with pytest.raises(RuntimeError, match=r"logits differ by up to 0\.01"):
-        check_native(*arguments, {0: off}, stops, [6], 272)
+        check_native(*arguments, {(0, 0): off}, stops, [6], 272)
     with pytest.raises(RuntimeError, match="stop 6 against 7"):
-        check_native(*arguments, {0: right.logits}, stops + 1, [6], 272)
+        check_native(*arguments, {(0, 0): right.logits}, stops + 1, [6], 272)
 
 
 def run_evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -128,12 +129,64 @@ def test_command_line(tmp_path: Path) -> None:
     assert summary["controller"]["reading_error"] < 0.01
     assert list(summary["by_range"])[:2] == ["1-6", "7-12"]
     again = summarize(OutcomeStore.load(output / "outcomes.safetensors"))
-    assert again == {name: value for name, value in summary.items() if name not in ("timing", "controller")}
+    assert again == {
+        name: value for name, value in summary.items() if name not in ("timing", "controller", "stop_rules")
+    }
     assert "times longer" in " ".join(run.stdout.split())
 
     second = run_evaluate("--checkpoint", str(model), "--output", str(output), *small)
     assert second.returncode == 2
     assert "holds results already" in second.stderr
+
+
+def test_several_checkpoints_are_compared_and_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timer, gru = saved(tmp_path / "timer" / "model", "AffineTimer"), saved(tmp_path / "gru" / "model", "GRUController")
+    small = ("--graph.graphs=1", "--graph.counts=1-8", "--graph.native_sample=0")
+    evaluate.main(["--checkpoint", str(timer), str(gru), "--output", str(tmp_path / "both"), *small])
+    assert {p.name for p in (tmp_path / "both").iterdir()} == {
+        "timer", "gru", "report.html", "table.md", "comparison.csv", "comparison.json",
+    }  # fmt: skip
+    summary = json.loads((tmp_path / "both" / "timer" / "summary.json").read_text())
+    assert {"forced", "learned", "oracle", "repeat", "converged"} == set(summary["stop_rules"])
+    assert summary["stop_rules"]["learned"]["strict"] == summary["strict"]
+    assert summary["stop_rules"]["forced"]["returned"] == summary["forced_final"]
+
+    folders = [str(tmp_path / "both" / name) for name in ("timer", "gru")]
+    evaluate.main(["compare", "--runs", *folders, "--reference", "gru", "--output", str(tmp_path / "again")])
+    differences = [
+        json.loads((tmp_path / where / "comparison.json").read_text())["differences"] for where in ("both", "again")
+    ]
+    both, other = differences[0]["gru"]["all"]["exact_stop"], differences[1]["timer"]["all"]["exact_stop"]
+    assert both["difference"] == -other["difference"] < 0, "the untrained GRU stops wrongly, which is no missing number"
+    assert (both["low"], both["high"]) == (-other["high"], -other["low"])
+
+    panel = [
+        "mechanism",
+        "--checkpoint",
+        str(timer),
+        "--graph",
+        "3",
+        "--loops",
+        "4",
+        "--output",
+        str(tmp_path / "look"),
+    ]
+    evaluate.main(panel)
+    data = json.loads((tmp_path / "look" / "mechanism.json").read_text())
+    assert (data["instance"]["index"], data["instance"]["count"], len(data["letters"])) == (3, 4, 4)
+    capsys.readouterr()
+    for arguments, message in (
+        (panel, "exists"),
+        (["compare", "--runs", *folders, "--output", str(tmp_path / "both")], "holds results already"),
+        (["compare", "--runs", folders[0], "--output", str(tmp_path / "x")], "at least two"),
+        (["compere", "--runs", folders[0]], "'compere' is no command; use one of run, compare, mechanism"),
+    ):
+        with pytest.raises(SystemExit) as exit_:
+            evaluate.main(arguments)
+        assert exit_.value.code == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert len(error.strip().splitlines()) == 1
 
 
 def test_mistakes_are_one_line_errors(tmp_path: Path) -> None:

@@ -188,16 +188,16 @@ def test_quantile_agrees_with_numpy(quantile):
     assert math.isnan(quantile_of_counts(values, counts * 0, quantile))
 
 
-def test_groups_are_four_and_updated_once_per_batch(monkeypatch):
+def test_each_group_is_updated_once_per_batch(monkeypatch):
     calls = []
     metrics = execution_metrics(9, 12, panels=(4, 6), groups={"odd": (1, 3)}, prefix="val/")
-    assert len(metrics.compute_groups) == 4
+    assert len(metrics.compute_groups) == 5
     for metric in metrics.values():
         monkeypatch.setattr(
             metric, "count", lambda outcome, m=metric, count=metric.count: calls.append(m) or count(outcome)
         )
     metrics.update(query_outcome(*random_queries(0)))
-    assert len(calls) == 4
+    assert len(calls) == 5
     assert all(name.startswith("val/") for name in metrics.compute())
 
 
@@ -227,7 +227,8 @@ def test_a_model_without_halting_has_no_stop_metrics():
     metrics = execution_metrics(9, panels=())
     metrics.update(query_outcome(*random_queries(0)))
     assert set(metrics.compute()) == {
-        "survival", "hazard", "loop_accuracy", "correct_prefix", "forced_final", "complete",
+        "survival", "hazard", "loop_accuracy", "correct_prefix", "forced_final", "complete", "wrong_loop_fraction",
+        "recovery", "wrong_stretches", "stretch_censored", "stretch_length", "stretch_length_censored",
     }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import TextEncoder
 from loopformer import language_checkpoint
 from loopformer.errors import one_line_errors
-from loopformer.evaluation.outcomes import atomic_path
+from loopformer.files import atomic_path
 from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 

@@ -29,7 +29,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from loopformer.evaluation.outcomes import FACT, atomic_path
+from loopformer.evaluation.outcomes import FACT
+from loopformer.files import atomic_path
 from loopformer.metrics.functional import (
     GeneratedOutcome,
     generated_outcome,

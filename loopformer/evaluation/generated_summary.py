@@ -14,7 +14,8 @@ from rich.table import Table
 
 from loopformer.evaluation.bootstrap import percentile_interval, ratio_draws, resampling_counts, wilson
 from loopformer.evaluation.generated_store import GeneratedStore
-from loopformer.evaluation.summary import Tally, breakdowns, plain
+from loopformer.evaluation.share_tally import ShareTally
+from loopformer.evaluation.summary import breakdowns, plain
 from loopformer.metrics.functional import GENERATED_RATES, generated_rows
 
 COLUMNS = {
@@ -43,9 +44,8 @@ def summarize_generated(store: GeneratedStore) -> dict[str, Any]:
     graphs, horizon = len(store.stratum), present[-1]
     sums = torch.zeros(graphs * (horizon + 1), 1 + len(GENERATED_RATES), dtype=torch.int64)
     sums.index_add_(0, store.instance.long() * (horizon + 1) + store.steps.long(), generated_rows(store.outcome()))
-    tally = Tally(
-        sums.view(graphs, horizon + 1, -1), {}, resampling_counts(store.stratum.numpy()), tuple(GENERATED_RATES)
-    )
+    draws = resampling_counts(store.stratum.numpy())
+    tally = ShareTally(sums.view(graphs, horizon + 1, -1), draws, tuple(GENERATED_RATES))
     overall = tally.cell()
     document: dict[str, Any] = plain(
         {
@@ -66,7 +66,7 @@ def summarize_generated(store: GeneratedStore) -> dict[str, Any]:
     return document
 
 
-def _by_steps(tally: Tally, present: list[int]) -> dict[str, Any]:
+def _by_steps(tally: ShareTally, present: list[int]) -> dict[str, Any]:
     """Lists over the requested counts that occur, with bootstrap and Wilson intervals."""
     totals = tally.sums[:, present].sum(0)  # [C, 1 + R]
     bootstrap, single = {}, {}

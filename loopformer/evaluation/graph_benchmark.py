@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph import KINDS, Graphs
 from datamodules.tasks.graph_splits import benchmark, fresh, published
 from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
-from loopformer.evaluation.native import check_native, native_seconds
-from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
-from loopformer.evaluation.trace import run_count_dependent, run_count_free
+from loopformer.evaluation.native import check_columns, check_native, native_seconds
+from loopformer.evaluation.outcomes import FORMAT, OutcomeMetadata, OutcomeStore
+from loopformer.evaluation.partial import PartialResults
+from loopformer.evaluation.trace import Part, Request, countdown, join_parts, run_part
+from loopformer.looped import LoopedTransformer
+from loopformer.shared_prefix import can_share
 
 CAP = 272
 """Safety cap of the published protocol; counts close to it or beyond get a cap of their own (16 loops more)."""
 
+SHARED = 16
+"""A model that sees the count runs this much fewer graphs at a time, each with all its counts."""
 
 FRESH_SEEDS = (401, 402, 403)
 """Master seeds of fresh graphs."""
@@ -34,7 +42,7 @@ class GraphOptions:
         counts: requested counts, such as "1-256", "8192" or "1,6,12".
         graphs: graphs of each of the nine seed-and-kind strata; None for all 150.
         fresh: draw graphs that the benchmark and no training data contain, instead of the benchmark's own.
-        batch_size: graphs of one rollout.
+        batch_size: graphs of one rollout; of a model that sees the count a sixteenth as many, each with all counts.
         native_sample: queries run one at a time to tell how much faster the shared evaluation is; 0 for none.
     """
 
@@ -98,7 +106,11 @@ def choose_graphs(options: GraphOptions) -> Graphs:
 
 
 def evaluate_graphs(
-    checkpoint: Checkpoint, options: GraphOptions, advance: Callable[[int], None], begin: Callable[[int], None]
+    checkpoint: Checkpoint,
+    options: GraphOptions,
+    advance: Callable[[int], None],
+    begin: Callable[[int], None],
+    partial_results: Path | None = None,
 ) -> tuple[OutcomeStore, Timing]:
     """Run the benchmark.
 
@@ -107,9 +119,12 @@ def evaluate_graphs(
         options: graphs and counts.
         advance: called with the number of queries finished.
         begin: called once with the number of all queries.
+        partial_results: folder for finished parts. A killed evaluation goes on from them; once the results are safe,
+            the caller removes it (`discard`). None keeps nothing.
 
     Raises:
-        ValueError: an option is out of range, or the model's labels are not the letters.
+        ValueError: an option is out of range, the model's labels are not the letters, or `partial_results` holds parts
+            of another evaluation.
         RuntimeError: the native check failed.
     """
     network = checkpoint.network
@@ -123,15 +138,19 @@ def evaluate_graphs(
     needs_cap = network.halting is not None and counts[-1] < CAP
     loops = cap if needs_cap or (network.halting is not None and network.halting.reads_state) else counts[-1]
     stratum = np.unique(np.stack([graphs.seed, graphs.kind], 1), axis=0, return_inverse=True)[1].reshape(-1)
-    probes = [int(np.flatnonzero(stratum == s)[0]) for s in np.unique(stratum)]
 
-    clock = time.perf_counter()
-    run = run_count_free if network.count_free else run_count_dependent
-    traces = run(network, batcher, graphs, counts, cap, loops, options.batch_size, probes, advance)
-    shared = time.perf_counter() - clock
-    checks = check_native(network, batcher, graphs, traces.probes, traces.stops, counts, cap)
+    stops = estimates = None
+    if network.halting is not None and not network.halting.reads_state:
+        stops, estimates = countdown(network, batcher, counts, cap)
+    request = Request(counts, cap, loops, check_columns(counts), stops)
+    digests = _digests(checkpoint, graphs)
+    with_counts = not network.count_free and can_share(network)
+    size = max(1, options.batch_size // SHARED) if with_counts else options.batch_size
+    kept = PartialResults(partial_results, _identity(network, digests, request, size))
+    whole, shared = _run(network, batcher, graphs, request, stratum, size, kept, advance)
+    checks = check_native(network, batcher, graphs, whole.logits, whole.stops, counts, cap)
     sample = options.native_sample
-    native = native_seconds(network, batcher, graphs, counts, cap, sample) * traces.stops.numel() if sample else None
+    native = native_seconds(network, batcher, graphs, counts, cap, sample) * whole.stops.numel() if sample else None
 
     store = OutcomeStore(
         metadata=OutcomeMetadata(
@@ -139,21 +158,58 @@ def evaluate_graphs(
             labels=tuple(batcher.labels.names),
             loops=loops,
             cap=loops,
-            digests=_digests(checkpoint, graphs),
+            digests=digests,
             trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
             fact_values={"kind": tuple(KINDS)},
         ),
-        letters=traces.letters,
-        direct=traces.direct,
+        letters=whole.letters,
+        direct=whole.direct,
+        converged=whole.converged,
         reference=_reference(graphs, loops, 1 if network.count_free else len(counts)),
         row=_rows(len(graphs), len(counts), network.count_free),
         instance=torch.arange(len(graphs), dtype=torch.int32).repeat_interleave(len(counts)),
         steps=torch.tensor(counts, dtype=torch.int32).repeat(len(graphs)),
-        stops=torch.where(traces.stops > loops, 0, traces.stops).flatten(),
+        stops=torch.where(whole.stops > loops, 0, whole.stops).flatten(),
         stratum=torch.from_numpy(stratum.astype(np.int16)),
         facts={name: torch.from_numpy(values.astype(np.int32)) for name, values in graphs.facts().items()},
+        initial=torch.from_numpy(graphs.start.astype(np.int16)),
+        successors=torch.from_numpy(graphs.successors().astype(np.int16)),
+        estimates=None if estimates is None else estimates[:, : loops + 1],
+        estimate=None if estimates is None else torch.arange(len(counts), dtype=torch.int32).repeat(len(graphs)),
     )
     return store, Timing(shared, native, checks)
+
+
+def _run(
+    network: LoopedTransformer,
+    batcher: GraphBatcher,
+    graphs: Graphs,
+    request: Request,
+    stratum: NDArray[np.intp],
+    size: int,
+    kept: PartialResults,
+    advance: Callable[[int], None],
+) -> tuple[Part, float]:
+    """Run part after part; the first graph of every stratum is probed for the native check."""
+    first = {int(np.flatnonzero(stratum == s)[0]) for s in np.unique(stratum)}
+    offsets = list(range(0, len(graphs), size))
+    parts, seconds = [], 0.0
+    for number, offset in enumerate(offsets):
+        some = graphs[slice(offset, offset + size)]
+        probed = [graph - offset for graph in sorted(first) if offset <= graph < offset + len(some)]
+        part, spent = kept.get(number, partial(run_part, network, batcher, some, request, probed))
+        parts.append(part)
+        seconds += spent
+        advance(len(some) * len(request.counts))
+    return join_parts(parts, offsets), seconds
+
+
+def _identity(network: LoopedTransformer, digests: dict[str, str], request: Request, size: int) -> dict[str, Any]:
+    """All that the numbers depend on, down to the last bit."""
+    device = network.label_ids.device.type
+    precision = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "float32"
+    asked = {"counts": list(request.counts), "cap": request.cap, "loops": request.loops, "graphs_of_a_part": size}
+    return {"format": FORMAT, "digests": digests, "device": device, "precision": precision, **asked}
 
 
 def _reference(graphs: Graphs, loops: int, repeats: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ Sharing work between queries is allowed only where native calls agree. Source: e
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -61,22 +61,27 @@ def native_call(network: LoopedTransformer, batcher: GraphBatcher, graph: Graphs
     return NativeAnswer(network.read(states, start)[0].cpu(), stop)
 
 
+def check_columns(counts: Sequence[int]) -> list[int]:
+    """Columns of the counts that native calls check: the protocol's, or the first and last where none occurs."""
+    return [column for column, count in enumerate(counts) if count in CHECK_COUNTS] or [0, len(counts) - 1]
+
+
 def check_native(
     network: LoopedTransformer,
     batcher: GraphBatcher,
     graphs: Graphs,
-    probes: dict[int, Tensor],
+    probes: Mapping[tuple[int, int], Tensor],
     stops: Tensor,
     counts: Sequence[int],
     cap: int,
 ) -> int:
-    """Compare shared traces with native calls at the protocol's counts.
+    """Compare shared traces with native calls.
 
     Args:
         network: the model.
         batcher: makes its prompts.
         graphs: the benchmark's graphs.
-        probes: [L, K] shared logits by graph: the first graph of every stratum.
+        probes: [N, K] shared logits by graph and column of its count.
         stops: [G, C] shared stop loops.
         counts: the C counts.
         cap: last loop at which the model may stop.
@@ -87,21 +92,19 @@ def check_native(
     Raises:
         RuntimeError: a logit differs by more than 2e-3, or a letter or a stop loop differs.
     """
-    columns = [column for column, count in enumerate(counts) if count in CHECK_COUNTS] or [0, len(counts) - 1]
-    for graph, shared in probes.items():
-        for column in columns:
-            count = counts[column]
-            native = native_call(network, batcher, graphs[slice(graph, graph + 1)], count, cap)
-            logits = native.logits[:count]
-            worst = float((logits - shared[:count]).abs().max())
-            same = bool((logits.argmax(-1) == shared[:count].argmax(-1)).all())
-            if worst > LOGIT_TOLERANCE or not same or native.stop != int(stops[graph, column]):
-                raise RuntimeError(
-                    f"native check failed on graph {graph} at N = {count}: logits differ by up to {worst:.2g} (allowed "
-                    f"{LOGIT_TOLERANCE}), letters {'agree' if same else 'differ'}, stop {native.stop} against "
-                    f"{int(stops[graph, column])}; evaluate with --precision float32"
-                )
-    return len(probes) * len(columns)
+    for (graph, column), shared in probes.items():
+        count = counts[column]
+        native = native_call(network, batcher, graphs[slice(graph, graph + 1)], count, cap)
+        logits = native.logits[:count]
+        worst = float((logits - shared[:count]).abs().max())
+        same = bool((logits.argmax(-1) == shared[:count].argmax(-1)).all())
+        if worst > LOGIT_TOLERANCE or not same or native.stop != int(stops[graph, column]):
+            raise RuntimeError(
+                f"native check failed on graph {graph} at N = {count}: logits differ by up to {worst:.2g} (allowed "
+                f"{LOGIT_TOLERANCE}), letters {'agree' if same else 'differ'}, stop {native.stop} against "
+                f"{int(stops[graph, column])}; evaluate with --precision float32"
+            )
+    return len(probes)
 
 
 def native_seconds(

@@ -5,24 +5,31 @@ is safetensors with one JSON string (`OutcomeMetadata`) under the metadata key `
 
     letters    int16 [R, L]  letter read through the coda at each loop
     reference  int16 [R, L]  state after each step, IGNORE (-100) where there is none
-    direct     int16 [R, L]  letter of the direct readout; left out where the model has none
+    direct     int16 [R, L]  letter of the direct readout *
     row        int32 [Q]     trace of each query
     instance   int32 [Q]     instance (graph) of each query
     steps      int32 [Q]     requested count N
     stops      int32 [Q]     first loop whose stop probability is at least 0.5, 0 where none is by the cap
     stratum    int16 [I]     seed-and-kind stratum of each instance, from which the bootstrap resamples
     fact.NAME  int32 [I]     facts of each instance, for breakdowns (kind, seed, tail, period, reachable, ...)
+    initial    int16 [I]     state before the first loop *
+    successors int16 [I, K]  state that follows each letter, where a step depends on the state alone *
+    estimates  float32 [E, L + 1]  estimate of the remaining steps at loops 0..L, of a stop rule that makes one *
+    estimate   int32 [Q]     row of `estimates` of each query *
+    converged  int16 [R, V]  first loop whose state changed by less than each of `convergence.TOLERANCES`, 0 for none *
 
-R traces, L loops, Q queries, I instances. An executor that does not see the count has one trace per instance, shared by
-all its queries; for any other R = Q.
+R traces, L loops, Q queries, I instances, K labels, E different countdowns, V tolerances; * marks what may be left out.
+An executor that does not see the count has one trace per instance, shared by all its queries; for any other R = Q. A
+timer that reads the request alone has one countdown per requested count. Loops that a query did not need (after its
+requested count, once it has stopped) repeat the last letter that was read.
+
+Format 2 added the last five tensors. Files of format 1 are read; what needs those tensors is then left out.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -31,9 +38,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from loopformer.evaluation.convergence import TOLERANCES
+from loopformer.files import atomic_path
 from loopformer.metrics.functional import IGNORE, MISSING, QueryOutcome, query_outcome
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
 KEY = "loopformer_outcomes"
 FACT = "fact."
 
@@ -46,7 +56,18 @@ SCHEMA: dict[str, tuple[torch.dtype, str]] = {
     "steps": (torch.int32, "Q"),
     "stops": (torch.int32, "Q"),
     "stratum": (torch.int16, "I"),
+    "initial": (torch.int16, "I"),
+    "successors": (torch.int16, "IK"),
+    "estimates": (torch.float32, "EM"),
+    "estimate": (torch.int32, "Q"),
+    "converged": (torch.int16, "RV"),
 }
+
+OPTIONAL = ("direct", "initial", "successors", "estimates", "estimate", "converged")
+"""Tensors that a store may leave out."""
+
+CHUNK = 2**20
+"""Letters of the queries that are scored together."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,11 @@ class OutcomeStore:
     stratum: Tensor
     facts: dict[str, Tensor] = field(default_factory=dict)
     direct: Tensor | None = None
+    initial: Tensor | None = None
+    successors: Tensor | None = None
+    estimates: Tensor | None = None
+    estimate: Tensor | None = None
+    converged: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -100,12 +126,12 @@ class OutcomeStore:
         named = {name: getattr(self, name) for name in SCHEMA if getattr(self, name) is not None}
         return named | {FACT + name: column for name, column in self.facts.items()}
 
-    def outcomes(self, readout: str = "letters", chunk: int = 16_384) -> Iterator[tuple[slice, QueryOutcome]]:
+    def outcomes(self, readout: str = "letters", chunk: int | None = None) -> Iterator[tuple[slice, QueryOutcome]]:
         """Yield the outcomes of the queries, chunk by chunk, with the slice of queries each belongs to.
 
         Args:
             readout: "letters" (coda) or "direct".
-            chunk: queries at a time; bounds the memory at about 10 bytes per query and loop.
+            chunk: queries at a time; by default `CHUNK` letters, which bounds the memory at some tens of megabytes.
 
         Raises:
             ValueError: if the store has no such readout.
@@ -114,14 +140,30 @@ class OutcomeStore:
         if predictions is None:
             raise ValueError(f"readout {readout!r} is not in the store: choose letters, or direct where it was saved.")
         horizon = int(self.steps.max())
+        chunk = chunk or max(1, CHUNK // horizon)
         for start in range(0, len(self.steps), chunk):
             part = slice(start, min(start + chunk, len(self.steps)))
-            rows = self.row[part].long()
-            reference = self.reference[rows, :horizon]
+            rows, instance = self.row[part].long(), self.instance[part].long()
             yield (
                 part,
-                query_outcome(predictions[rows], reference, self.steps[part], self.stops[part], self.metadata.cap),
+                query_outcome(
+                    predictions[rows],
+                    self.reference[rows, :horizon],
+                    self.steps[part],
+                    self.stops[part],
+                    self.metadata.cap,
+                    direct=None if self.direct is None else self.direct[rows],
+                    initial=None if self.initial is None else self.initial[instance],
+                    successors=None if self.successors is None else self.successors[instance],
+                    estimates=None if self.estimate is None else self._estimates(part),
+                    instance=instance,
+                ),
             )
+
+    def _estimates(self, part: slice) -> Tensor:
+        assert self.estimates is not None
+        assert self.estimate is not None
+        return self.estimates[self.estimate[part].long()]
 
     def save(self, path: Path | str, overwrite: bool = False) -> None:
         """Write the store to one file, atomically.
@@ -152,7 +194,7 @@ class OutcomeStore:
             reason = " ".join(str(error).split())
             raise ValueError(f"{path} is truncated or not safetensors ({reason}): write it again.") from error
         metadata = _parse_metadata(text, path)
-        missing = [name for name in SCHEMA if name not in tensors and name != "direct"]
+        missing = [name for name in SCHEMA if name not in tensors and name not in OPTIONAL]
         if missing:
             raise ValueError(f"{path} lacks the tensor {missing[0]}: write it again with OutcomeStore.save.")
         facts = {name.removeprefix(FACT): tensors.pop(name) for name in sorted(tensors) if name.startswith(FACT)}
@@ -165,25 +207,6 @@ class OutcomeStore:
             raise ValueError(f"{path}: {error}") from error
 
 
-@contextmanager
-def atomic_path(path: Path | str, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path` that takes its place when the block ends without an error.
-
-    Raises:
-        FileExistsError: if the file exists and `overwrite` is false.
-    """
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists: choose another path or pass overwrite=True.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
     if text is None:
         raise ValueError(f"{path} has no {KEY} metadata: it is not an outcome store.")
@@ -192,8 +215,11 @@ def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
         version = values.pop("format", None)
     except (json.JSONDecodeError, AttributeError) as error:
         raise ValueError(f"{path} has {KEY} metadata that is not a JSON object: write it again.") from error
-    if version != FORMAT:
-        raise ValueError(f"{path} has format {version!r}, this code reads {FORMAT}: evaluate again or use its version.")
+    if version not in READABLE:
+        known_formats = " and ".join(str(n) for n in READABLE)
+        raise ValueError(
+            f"{path} has format {version!r}, this code reads {known_formats}: evaluate again or use its version."
+        )
     known = {f.name for f in fields(OutcomeMetadata)}
     if set(values) != known:
         name = min(set(values) ^ known)
@@ -205,7 +231,8 @@ def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
 
 
 def _check_shapes(store: OutcomeStore) -> None:
-    sizes: dict[str, int] = {"L": store.metadata.loops}
+    loops = store.metadata.loops
+    sizes: dict[str, int] = {"L": loops, "K": len(store.metadata.labels), "M": loops + 1, "V": len(TOLERANCES)}
     schema = SCHEMA | {FACT + name: (torch.int32, "I") for name in store.facts}
     for name, tensor in store.tensors().items():
         dtype, dims = schema[name]
@@ -234,7 +261,16 @@ def _check_values(store: OutcomeStore) -> None:
         "steps": (1, meta.loops),
         "stops": (MISSING, meta.cap),
         "stratum": (0, torch.iinfo(torch.int16).max),
+        "initial": (0, letters - 1),
+        "successors": (0, letters - 1),
+        "converged": (MISSING, meta.loops),
     }
+    if (store.estimates is None) != (store.estimate is None):
+        raise ValueError("estimates and estimate are given one without the other: store both or neither.")
+    if store.estimates is not None:
+        limits["estimate"] = (0, len(store.estimates) - 1)
+        if not bool(torch.isfinite(store.estimates).all()):
+            raise ValueError("estimates holds a number that is not finite: check the stop rule.")
     for name, (low, high) in limits.items():
         tensor = getattr(store, name)
         if tensor is None:

@@ -61,6 +61,17 @@ class Halting(nn.Module):
         """
         raise NotImplementedError
 
+    def project(self, states: Tensor) -> Tensor:
+        """Return what `advance` needs of the executor's answer states, [..., D] -> [..., X].
+
+        It depends on no request, so requests that watch one executor run share it.
+        """
+        return states
+
+    def advance(self, memory: Any, projected: Tensor) -> tuple[Any, Tensor]:
+        """Advance by one loop like `step`, on a projected state [B, X]."""
+        return self.step(memory, projected)
+
     def remaining(self, memory: Any) -> Tensor | None:
         """Return the predicted number of remaining steps [B], for parts that estimate it."""
         del memory

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from loopformer.halting.base import Halting, HaltingInputs
 
@@ -49,6 +50,24 @@ class GRUController(Halting):
         with torch.autocast(memory.device.type, enabled=False):
             dtype = self.stop.weight.dtype
             memory = self.cell(self.read_state(state.detach().to(dtype)), memory.to(dtype))
+            return memory, self.stop(memory)[:, 0]
+
+    def project(self, states: Tensor) -> Tensor:
+        """See `Halting.project`: the cell's input gates, [..., D] -> [..., 3 width]."""
+        with torch.autocast(states.device.type, enabled=False):
+            read = self.read_state(states.detach().to(self.stop.weight.dtype))
+            return F.linear(read, self.cell.weight_ih, self.cell.bias_ih)
+
+    def advance(self, memory: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Halting.advance`: the rest of the cell, which depends on the request's memory."""
+        with torch.autocast(memory.device.type, enabled=False):
+            reset, update, new = projected.chunk(3, -1)
+            reset_memory, update_memory, new_memory = F.linear(memory, self.cell.weight_hh, self.cell.bias_hh).chunk(
+                3, -1
+            )
+            gate = torch.sigmoid(update + update_memory)
+            candidate = torch.tanh(new + torch.sigmoid(reset + reset_memory) * new_memory)
+            memory = candidate + gate * (memory - candidate)
             return memory, self.stop(memory)[:, 0]
 
     def remaining(self, memory: Tensor) -> Tensor | None:

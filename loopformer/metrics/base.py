@@ -11,11 +11,11 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.plot import plot_curve
 
-from loopformer.metrics.functional import QueryOutcome, check_outcome
+from loopformer.metrics.functional import Family, QueryOutcome, check_outcome
 
 
 class CountMetric(Metric):
-    """A metric that keeps one int64 table of counts and computes its value from it.
+    """A metric that keeps one table of counts and computes its value from it.
 
     Metrics of one family keep the same table under the same state name, so a MetricCollection fills it once for all of
     them (`execution_metrics`). Exact in any number of processes, also where some saw no batch.
@@ -25,6 +25,7 @@ class CountMetric(Metric):
         horizon: largest requested count T.
         steps: requested counts to include in the value; None includes all. The table holds all of them either way.
         validate_args: check the values of every batch, which waits for the device. Off by default.
+        dtype: of the table; int64 is exact whatever the number of queries.
         kwargs: options of `torchmetrics.Metric`.
 
     Raises:
@@ -46,6 +47,7 @@ class CountMetric(Metric):
         horizon: int,
         steps: Collection[int] | None = None,
         validate_args: bool = False,
+        dtype: torch.dtype = torch.int64,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -57,7 +59,7 @@ class CountMetric(Metric):
         self.horizon = horizon
         self.steps = None if steps is None else tuple(sorted(set(steps)))
         self.validate_args = validate_args
-        self.add_state(self.state, torch.zeros(*shape, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state(self.state, torch.zeros(*shape, dtype=dtype), dist_reduce_fx="sum")
 
     @abstractmethod
     def count(self, outcome: QueryOutcome) -> Tensor:
@@ -77,7 +79,7 @@ class CountMetric(Metric):
             return table
         keep = torch.zeros(self.horizon + 1, dtype=torch.int64)
         keep[list(self.steps)] = 1
-        return table * keep.to(table.device)[:, None]
+        return table * keep.to(table.device).view(-1, *[1] * (table.dim() - 1))
 
     def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Plot one value or a list of them.
@@ -91,6 +93,32 @@ class CountMetric(Metric):
         """
         _, ax = self._plot(val, ax)
         return ax.figure, ax
+
+
+class FamilyMetric(CountMetric):
+    """One metric of a `Family`: a quotient of two columns of the family's table of sums by requested count.
+
+    Args:
+        horizon: largest requested count T.
+        steps: requested counts to include in the value; None includes all.
+        kwargs: options of `CountMetric`.
+    """
+
+    family: ClassVar[Family]
+    ratio_name: ClassVar[str]
+    """Key of `family.ratios`, where the metric is defined."""
+
+    def __init__(self, horizon: int, steps: Collection[int] | None = None, **kwargs: Any) -> None:
+        shape = (horizon + 1, len(self.family.columns))
+        super().__init__(shape, horizon, steps=steps, dtype=self.family.dtype, **kwargs)
+
+    def count(self, outcome: QueryOutcome) -> Tensor:
+        """[T + 1, C] table of one batch."""
+        return self.family.counts(outcome, self.horizon)
+
+    def compute(self) -> Tensor:
+        """[] the quotient, nan where the denominator is zero."""
+        return self.family.value(self.table.sum(dim=0), self.ratio_name)
 
 
 class CurveMetric(CountMetric):

@@ -11,8 +11,25 @@ from collections.abc import Collection, Mapping
 
 from torchmetrics import MetricCollection
 
-from loopformer.metrics.base import CountMetric
+from loopformer.metrics.base import CountMetric, FamilyMetric
+from loopformer.metrics.count_reading import (
+    AbsoluteDecrementError,
+    AbsoluteInitialEstimateError,
+    CountReadingMetric,
+    DecrementError,
+    InitialEstimateError,
+    SpentAtStop,
+    SpentExactly,
+)
 from loopformer.metrics.first_error import CorrectPrefix, Hazard, Survival
+from loopformer.metrics.first_error_kind import (
+    EarlierState,
+    OrbitState,
+    OutsideState,
+    RepeatsState,
+    TransitionConsistency,
+    UnrecoveredConsistency,
+)
 from loopformer.metrics.loop_accuracy import LoopAccuracy
 from loopformer.metrics.rates import (
     Complete,
@@ -27,7 +44,16 @@ from loopformer.metrics.rates import (
     Strict,
     WrongTime,
 )
+from loopformer.metrics.readouts import BothComplete, BothDifferent, BothSame, DirectComplete, DirectRight
 from loopformer.metrics.stop_error import AbsoluteStopError, StopError
+from loopformer.metrics.transitions import (
+    CensoredStretchLength,
+    Recovery,
+    StretchCensored,
+    StretchLength,
+    WrongLoopFraction,
+    WrongStretches,
+)
 
 PANELS = (6, 12, 32, 256)
 """Requested counts at which survival and hazard are shown (evaluation protocol)."""
@@ -43,6 +69,31 @@ HALTING: tuple[type[RateMetric], ...] = (
     EndToEnd,
     Strict,
 )
+ERRORS: tuple[type[FamilyMetric], ...] = (
+    WrongLoopFraction,
+    Recovery,
+    WrongStretches,
+    StretchCensored,
+    StretchLength,
+    CensoredStretchLength,
+)
+WORLD: tuple[type[FamilyMetric], ...] = (
+    RepeatsState,
+    EarlierState,
+    OrbitState,
+    OutsideState,
+    TransitionConsistency,
+    UnrecoveredConsistency,
+)
+DIRECT: tuple[type[FamilyMetric], ...] = (DirectRight, BothSame, BothDifferent, DirectComplete, BothComplete)
+READING: tuple[type[CountReadingMetric], ...] = (
+    InitialEstimateError,
+    AbsoluteInitialEstimateError,
+    DecrementError,
+    AbsoluteDecrementError,
+    SpentExactly,
+    SpentAtStop,
+)
 STOP_QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
 
 
@@ -52,12 +103,16 @@ def execution_metrics(
     panels: Collection[int] = PANELS,
     groups: Mapping[str, Collection[int]] | None = None,
     prefix: str | None = None,
+    direct: bool = False,
+    world: bool = False,
+    estimates: bool = False,
 ) -> MetricCollection:
     """Build the metrics of an executor; each is updated with a `QueryOutcome`.
 
-    The metrics fall into four compute groups (first error, letters by loop, rates, stop errors); each fills one table
-    per batch, however many panels and groups of counts are shown. The groups are named rather than discovered:
-    discovery compares states after the first batch and would merge two that agree by coincidence.
+    The metrics fall into compute groups (first error, letters by loop, rates, transitions, stop errors, and one for
+    each option); each fills one table per batch, however many panels and groups of counts are shown. The groups are
+    named rather than discovered: discovery compares states after the first batch and would merge two that agree by
+    coincidence.
 
     Args:
         horizon: largest requested count T.
@@ -65,6 +120,9 @@ def execution_metrics(
         panels: requested counts with curves of their own, `survival@12`; those beyond the horizon are left out.
         groups: requested counts by name, such as trained and held_out; adds every scalar as `name/group`.
         prefix: put before every name, such as `val/`.
+        direct: add the disagreement of the readouts; the outcomes must hold `direct`.
+        world: add first-error kinds and transition consistency; the outcomes must hold `initial` and `successors`.
+        estimates: add the count reading; the outcomes must hold `estimates`.
 
     Returns:
         A collection of scalars and of curves [T] (`survival`, `hazard`, `loop_accuracy`, and the panels).
@@ -80,10 +138,13 @@ def execution_metrics(
     for count in (n for n in panels if n <= horizon):
         metrics[f"survival@{count}"] = Survival(horizon, steps=(count,))
         metrics[f"hazard@{count}"] = Hazard(horizon, steps=(count,))
+    ratios = ERRORS + (WORLD if world else ()) + (DIRECT if direct else ()) + (READING if estimates else ())
     for suffix, steps in [("", None), *((f"/{name}", counts) for name, counts in (groups or {}).items())]:
         metrics[f"correct_prefix{suffix}"] = CorrectPrefix(horizon, steps=steps)
         for kind in EXECUTION + (HALTING if cap is not None else ()):
             metrics[kind.rate_name + suffix] = kind(horizon, steps=steps)
+        for ratio in ratios:
+            metrics[ratio.ratio_name + suffix] = ratio(horizon, steps=steps)
         if cap is not None:
             for label, quantile in STOP_QUANTILES.items():
                 metrics[f"stop_error_{label}{suffix}"] = StopError(horizon, cap, quantile, steps)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from loopformer.metrics.functional.outcomes import QueryOutcome
+from loopformer.metrics.functional.outcomes import QueryOutcome, count_true
 
 
 def loop_counts(outcome: QueryOutcome, horizon: int) -> Tensor:
@@ -25,7 +25,7 @@ def loop_counts(outcome: QueryOutcome, horizon: int) -> Tensor:
     missing = horizon - outcome.counted.shape[1]
     if missing < 0:
         raise ValueError(f"reference has {outcome.counted.shape[1]} loops, horizon is {horizon}: raise the horizon.")
-    return pad(torch.stack([outcome.counted.sum(dim=0), outcome.correct.sum(dim=0)], dim=1), (0, 0, 0, missing))
+    return pad(torch.stack([count_true(outcome.counted, 0), count_true(outcome.correct, 0)], dim=1), (0, 0, 0, missing))
 
 
 def loop_accuracy(counts: Tensor) -> Tensor:

@@ -31,6 +31,13 @@ class QueryOutcome(NamedTuple):
         returned_correct: [B] bool, the letter at s (at the cap where the stop is missing) equals x_N.
         correct: [B, T] bool, p_t = x_t at a counted loop.
         counted: [B, T] bool, t <= N and x_t is known.
+        letters: [B, T] letter p_t read at each loop.
+        reference: [B, T] reference state x_t, IGNORE where it is unknown.
+        direct: [B, T] letter of the direct readout, of a model that has one.
+        initial: [B] state x_0 before the first loop, of a task that has one.
+        successors: [B, K] state that follows each of the K letters, of a task whose steps depend on the state alone.
+        estimates: [B, L + 1] estimate of the remaining steps at loops 0..L, of a stop rule that makes one.
+        instance: [B] int64 instance (graph) that the query is about.
     """
 
     steps: Tensor
@@ -40,10 +47,27 @@ class QueryOutcome(NamedTuple):
     returned_correct: Tensor
     correct: Tensor
     counted: Tensor
+    letters: Tensor
+    reference: Tensor
+    direct: Tensor | None = None
+    initial: Tensor | None = None
+    successors: Tensor | None = None
+    estimates: Tensor | None = None
+    instance: Tensor | None = None
 
 
 def query_outcome(
-    predictions: Tensor, reference: Tensor, steps: Tensor, stop: Tensor, cap: int | None = None
+    predictions: Tensor,
+    reference: Tensor,
+    steps: Tensor,
+    stop: Tensor,
+    cap: int | None = None,
+    *,
+    direct: Tensor | None = None,
+    initial: Tensor | None = None,
+    successors: Tensor | None = None,
+    estimates: Tensor | None = None,
+    instance: Tensor | None = None,
 ) -> QueryOutcome:
     """Compare the letters of each loop with the reference states.
 
@@ -54,6 +78,11 @@ def query_outcome(
         steps: [B] requested count N, 1 <= N <= T.
         stop: [B] stop loop s <= cap, MISSING where none.
         cap: last loop at which the model may stop, where the letter of a query that never stops is read. Default L.
+        direct: [B, L] integer letter of the direct readout at each loop.
+        initial: [B] integer state before the first loop.
+        successors: [B, K] integer state that follows each letter.
+        estimates: [B, L + 1] estimate of the remaining steps at loops 0..L.
+        instance: [B] integer instance of each query.
 
     Raises:
         ValueError: if fewer loops were run than the reference has, or the cap is not among the loops.
@@ -63,6 +92,11 @@ def query_outcome(
     loops, horizon = predictions.shape[1], reference.shape[1]
     if loops < horizon:
         raise ValueError(f"predictions have {loops} loops but reference has {horizon}: run at least as many loops.")
+    for name, part, least in (("direct", direct, horizon), ("estimates", estimates, horizon + 1)):
+        if part is not None and part.shape[1] < least:
+            raise ValueError(
+                f"{name} has {part.shape[1]} columns but needs {least}: run as many loops as the reference."
+            )
     cap = loops if cap is None else cap
     if not 1 <= cap <= loops:
         raise ValueError(f"cap is {cap} but predictions have {loops} loops: choose a cap from 1 to {loops}.")
@@ -80,7 +114,24 @@ def query_outcome(
         returned_correct=(returned == target)[:, 0],
         correct=correct,
         counted=counted,
+        letters=predictions[:, :horizon],
+        reference=reference,
+        direct=None if direct is None else direct[:, :horizon],
+        initial=initial,
+        successors=successors,
+        estimates=estimates,
+        instance=None if instance is None else instance.long(),
     )
+
+
+def loop_numbers(outcome: QueryOutcome) -> Tensor:
+    """[T] int64 numbers of the loops, 1..T."""
+    return torch.arange(1, outcome.counted.shape[1] + 1, device=outcome.steps.device)
+
+
+def count_true(flags: Tensor, dim: int = 1) -> Tensor:
+    """Number of true flags along a dimension, as int64; summing in int32 is several times faster on a CPU."""
+    return flags.sum(dim=dim, dtype=torch.int32).long()
 
 
 def first_error(correct: Tensor, counted: Tensor, steps: Tensor) -> Tensor:

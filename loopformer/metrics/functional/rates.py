@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from loopformer.metrics.functional.family import Family, Ratio
+from loopformer.metrics.functional.first_error import prefix_length
 from loopformer.metrics.functional.outcomes import MISSING, QueryOutcome
 
 
@@ -122,3 +124,17 @@ def rate(counts: Tensor, name: str) -> Tensor:
         name: a key of `RATES`.
     """
     return rate_by_steps(counts.sum(dim=0), name)
+
+
+def _tally(outcome: QueryOutcome) -> dict[str, Tensor]:
+    shares = {name: share(outcome) for name, share in RATES.items()}
+    return {"queries": torch.ones_like(outcome.steps), **shares, "prefix": prefix_length(outcome)}
+
+
+SHARES = Family(
+    name="shares",
+    columns=("queries", *RATES, "prefix"),
+    ratios={**{name: Ratio(name, "queries") for name in RATES}, "correct_prefix": Ratio("prefix", "queries")},
+    tally=_tally,
+)
+"""`RATES` and the correct prefix as a family, so that they are broken down together with the other families."""
