@@ -86,6 +86,8 @@ def arguments(path: str, executor: Path, base: Path, output: Path) -> list[str]:
         given += ["--model.init_args.executor", str(executor)]
     if path == PRETRAINED:
         given += ["--model.init_args.network.init_args.backbone.init_args.model", str(base)]
+    if path == "configs/program_traces.yaml":
+        given += ["--data.init_args.train.init_args.count", "8"]  # each program is traced when the data are opened
     return [*given, "--output", str(output)]
 
 
