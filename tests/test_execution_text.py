@@ -214,10 +214,11 @@ def test_train_and_evaluate(tmp_path):
     train += ["--data.init_args.train.init_args.count", "8", "--data.init_args.validation.init_args.count", "3"]
     train += ["--data.init_args.generated", "1", "--trainer.max_epochs", "1", "--output", str(run)]
     subprocess.run(train, cwd=ROOT, check=True, capture_output=True, timeout=280)
-    command = [sys.executable, "-m", "loopformer.evaluation.execution", "--checkpoint", str(run / "model")]
-    command += ["--output", str(tmp_path / "out"), "--options.max_new_tokens", "40"]
-    command += ["--options.programs", "GeneratedPrograms", "--options.programs.count", "3"]
-    command += ["--options.rendering", "DynamicScratchpad", "--options.calls", "2"]
+    command = [sys.executable, "evaluate.py", "--benchmark", "program", "--program.part", "traces"]
+    command += ["--checkpoint", str(run / "model")]
+    command += ["--output", str(tmp_path / "out"), "--program.traces.max_new_tokens", "40"]
+    command += ["--program.traces.programs", "GeneratedPrograms", "--program.traces.programs.count", "3"]
+    command += ["--program.traces.rendering", "DynamicScratchpad", "--program.traces.calls", "2"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=280)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["all"]["count"] == 3

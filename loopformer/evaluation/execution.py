@@ -1,8 +1,10 @@
-"""Execution traces for ordinary language models: output prediction and next-state prediction by run length.
+r"""Execution traces for ordinary language models: output prediction and next-state prediction by run length.
 
-    python -m loopformer.evaluation.execution --checkpoint runs/program_traces/model --output results/program_traces
-    python -m loopformer.evaluation.execution --checkpoint DIR_OR_HUB_ID --output OUT --options.rendering OutputOnly
-        --options.programs PublishedPrograms --options.programs.source cruxeval.jsonl
+    python evaluate.py --checkpoint runs/program_traces/model --output results/traces \
+        --benchmark program --program.part traces
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --output OUT --benchmark program --program.part traces \
+        --program.traces.rendering OutputOnly --program.traces.programs PublishedPrograms \
+        --program.traces.programs.source cruxeval.jsonl
 
 Writes OUT/summary.json: accuracy of the result, share of right states and tokens written, by run length and in all.
 """
@@ -15,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-from jsonargparse import auto_cli
 
 from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.limits import Limits
@@ -33,8 +33,6 @@ from datamodules.tasks.traces.scoring import (
 )
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import TextEncoder
-from loopformer import language_checkpoint
-from loopformer.errors import one_line_errors
 from loopformer.files import atomic_path
 from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
@@ -187,28 +185,18 @@ def _plain(row: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(row).items() if not (isinstance(value, float) and math.isnan(value))}
 
 
-def evaluate(
-    checkpoint: str,
-    output: Path,
-    options: ExecutionOptions = ExecutionOptions(),  # noqa: B008
-    device: str = "cpu",
-    overwrite: bool = False,
-) -> None:
-    """Evaluate an ordinary language model on execution traces.
+def run_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions, output: Path, overwrite: bool) -> None:
+    """Evaluate and write summary.json.
 
     Args:
-        checkpoint: folder that train.py exported, or any Hugging Face folder or Hub id.
-        output: folder for summary.json.
+        checkpoint: an ordinary language model.
         options: programs, rendering and budgets.
-        device: where to run.
+        output: folder for the results.
         overwrite: replace results that are there.
+
+    Raises:
+        FileExistsError: the folder holds results and `overwrite` is False.
     """
-    model = language_checkpoint.load(checkpoint, device)
     with atomic_path(output / "summary.json", overwrite) as path:
-        summary = evaluate_execution(model, options) | {"digests": model.digests()}
+        summary = evaluate_execution(checkpoint, options) | {"digests": checkpoint.digests()}
         path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(evaluate, description=__doc__, as_positional=False, exit_on_error=False, allow_abbrev=False)
