@@ -23,6 +23,7 @@ from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
 from loopformer.evaluation.machine_breakdown import Said, breakdown
 from loopformer.evaluation.outcomes import OutcomeStore
+from loopformer.evaluation.program_benchmark import ProgramOptions
 from loopformer.looped import LoopedTransformer
 
 HEADS = {
@@ -153,7 +154,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 def test_command_writes_every_file(tmp_path: Path) -> None:
     loaded(tmp_path)
     options = MachineOptions(task="registers", machines=4, longest=6, splits=["trained", "ending"])
-    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=ProgramOptions("machine", machine=options))
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(summary["machine"]) == {"trained", "ending"}
     assert summary["machine"]["trained"]["complete"]["6"]["n"] == 4
