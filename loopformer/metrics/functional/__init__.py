@@ -27,7 +27,7 @@ from loopformer.metrics.functional.first_error import (
     prefix_length,
     survival,
 )
-from loopformer.metrics.functional.first_error_kind import CONSISTENCY, FIRST_ERROR_KINDS, first_visits
+from loopformer.metrics.functional.first_error_kind import CONSISTENCY, FIRST_ERROR_KINDS, UNVISITED, first_visits
 from loopformer.metrics.functional.loop_accuracy import loop_accuracy, loop_counts
 from loopformer.metrics.functional.outcomes import (
     IGNORE,
@@ -57,6 +57,7 @@ __all__ = [
     "READOUTS",
     "SHARES",
     "TRANSITIONS",
+    "UNVISITED",
     "Exposure",
     "Family",
     "QueryOutcome",
