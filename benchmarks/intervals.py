@@ -97,7 +97,7 @@ def main() -> None:
     number = all_intervals(tally, store)
     seconds = time.process_time() - begin
     print(
-        f"{len(store.steps):,} queries: one pass over the outcomes {counted:.1f} s, {number:,} intervals {seconds:.1f} s"
+        f"{len(store.steps):,} queries: one pass over them {counted:.1f} s, {number:,} intervals {seconds:.1f} s"
     )
     begin = time.process_time()
     summarize(store)
