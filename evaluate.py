@@ -1,11 +1,18 @@
-"""Evaluate a saved model on a benchmark.
+"""Evaluate saved models on a benchmark, compare evaluations, or look inside a model.
 
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
-    python evaluate.py --checkpoint DIR --output OUT --graph.fresh true --graph.counts 8192
+    python evaluate.py --checkpoint runs/a/model runs/b/model --output results/a-b
+    python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
+    python evaluate.py --checkpoint runs/program_fsm/model --benchmark machine --machine.task fsm --output results/fsm
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT
+    python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
+    python evaluate.py mechanism --checkpoint checkpoints/tiny-executor-timer --graph 0 --loops 12 --output results/look
 
-Writes OUT/summary.json (all numbers), OUT/outcomes.safetensors (everything the model said, from which the numbers can
-be made again), OUT/report.html (curves and tables, opens without network) and OUT/table.md. A killed evaluation goes on
-where it was: finished parts wait in OUT/partial.
+An evaluation writes OUTPUT/summary.json (all numbers), OUTPUT/outcomes.safetensors (everything the model said, from
+which the numbers can be made again), OUTPUT/table.md and, for looped models, OUTPUT/report.html (curves and tables,
+opens without network). A killed evaluation goes on where it was: finished parts wait in OUTPUT/partial. Several
+checkpoints get a folder each, and a comparison. `compare` needs no model, only the folders of evaluations.
 """
 
 from __future__ import annotations
@@ -14,83 +21,205 @@ import loopformer  # noqa: F401  (first: it sets how OpenMP waits, which torch r
 
 # isort: split
 
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from jsonargparse import auto_cli
+from jsonargparse import ArgumentParser
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint as checkpoints
 from loopformer.errors import one_line_errors
+from loopformer.evaluation import mechanism as panel
+from loopformer.evaluation.compare import load_runs, run_names, write_comparison
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.figures import Run
-from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
+from loopformer.evaluation.generated_benchmark import TraceOptions
+from loopformer.evaluation.generated_run import run_generated
+from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_run import run_grammar
+from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
+from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.partial import discard
-from loopformer.evaluation.report import markdown_table, rich_table, write_report
+from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
+from loopformer.evaluation.progress import progress_bar
+from loopformer.evaluation.report import write_report
+from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
+from loopformer.evaluation.tables import difference_table, overall_table, range_table
+from loopformer.evaluation.wandb_run import log_evaluation
+from loopformer.files import write_text
+from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
+TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
+STEP_BENCHMARKS: dict[str, Callable[..., Any]] = {
+    "grammar": run_grammar,
+    "machine": run_machines,
+}  # of looped models that stop by themselves
+PROGRAM = "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
+SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
+PARTIAL = "partial"
 
 
 def evaluate(
-    checkpoint: Path,
+    checkpoint: list[Path],
     output: Path,
     benchmark: str = "graph",
     graph: GraphOptions = GraphOptions(),  # noqa: B008
+    traces: TraceOptions = TraceOptions(),  # noqa: B008
+    grammar: GrammarOptions = GrammarOptions(),  # noqa: B008
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    program: ProgramOptions = ProgramOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
     name: str | None = None,
     overwrite: bool = False,
+    wandb: Wandb = Wandb(mode="disabled"),  # noqa: B008
 ) -> None:
-    """Evaluate a saved model.
+    """Evaluate saved models.
+
+    Args:
+        checkpoint: folders that train.py exported, one or several; for language models one of them, or any Hugging
+            Face folder or Hub id.
+        output: folder for the results.
+        benchmark: "graph", "grammar" or "machine" for looped transformers, "traces" or "program" for ordinary
+            language models.
+        graph: options of the graph benchmark.
+        traces: options of the benchmark of generated traces.
+        grammar: options of the grammar benchmark.
+        machine: options of the machine benchmark.
+        program: part of the program benchmark, and its options.
+        device: torch device, such as cpu or cuda:0.
+        precision: float32, or bfloat16 for autocast.
+        name: how a single model is called in tables and plots; by default its folder's name.
+        overwrite: replace results that the output folder holds already.
+        wandb: log each evaluation as a W&B run of its own, in the group of its training run.
+    """
+    known = (*BENCHMARKS, *STEP_BENCHMARKS, *TEXT_BENCHMARKS, PROGRAM)
+    if benchmark not in known:
+        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+    several = len(checkpoint) > 1
+    if several and (name is not None or benchmark not in BENCHMARKS):
+        raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
+    names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
+    folders = [output / called.replace("/", "-") if several else output for called in names]
+    for folder in (*folders, output):
+        if not overwrite and any((folder / file).exists() for file in (SUMMARY, "comparison.json")):
+            raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    if benchmark == PROGRAM:
+        evaluate_program(program, Place(str(checkpoint[0]), output, device, PRECISIONS[precision], overwrite))
+        return
+    if benchmark in TEXT_BENCHMARKS:
+        run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
+        return
+    console, runs = Console(), []
+    if benchmark in STEP_BENCHMARKS:
+        model = checkpoints.load(checkpoint[0], device)
+        options = {"grammar": grammar, "machine": machine}[benchmark]
+        with _autocast(model, PRECISIONS[precision]):
+            STEP_BENCHMARKS[benchmark](model, output, options, names[0], overwrite, console)
+        return
+    for path, called, folder in zip(checkpoint, names, folders, strict=True):
+        model = checkpoints.load(path, device)
+        run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
+        _write(run, folder, overwrite)
+        _print(run, timing, graph, console)
+        files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
+        log_evaluation(wandb, run, model.config.get("provenance", {}), files, folder)
+        console.print(f"open {folder / PAGE}")
+        runs.append(run)
+    if several:
+        _compare(runs, names[0], output, overwrite, console)
+
+
+def compare(runs: list[str], output: Path, reference: str | None = None, overwrite: bool = False) -> None:
+    """Compare evaluations of the same queries.
+
+    Args:
+        runs: folders that evaluations wrote, PATH or NAME=PATH each, two or more.
+        output: folder for the comparison.
+        reference: name of the run with which the others are compared; by default the first.
+        overwrite: replace a comparison that the output folder holds already.
+    """
+    if not overwrite and (output / "comparison.json").exists():
+        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    loaded = load_runs(runs)
+    _compare(loaded, reference or loaded[0].name, output, overwrite, Console())
+
+
+def mechanism(
+    checkpoint: Path,
+    output: Path,
+    graph: int = 0,
+    loops: int = 12,
+    count: int | None = None,
+    device: str = "cpu",
+    overwrite: bool = False,
+) -> None:
+    """Look inside a model on one graph of the benchmark, loop by loop.
 
     Args:
         checkpoint: folder that train.py exported.
-        output: folder for the results.
-        benchmark: name of the benchmark.
-        graph: options of the graph benchmark.
-        device: torch device, such as cpu or cuda:0.
-        precision: float32, or bfloat16 for autocast.
-        name: how the model is called in tables and plots; by default its folder's name.
-        overwrite: replace results that the output folder holds already.
+        output: folder for the panel.
+        graph: number of the graph in the benchmark, from 0.
+        loops: loops to run, whatever the stop rule says.
+        count: requested count in the prompt; by default the number of loops.
+        device: torch device.
+        overwrite: replace a panel that the output folder holds already.
     """
-    if benchmark not in BENCHMARKS:
-        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(BENCHMARKS)}")
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
-    if not overwrite and (output / "summary.json").exists():
-        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    chosen = panel.choose_graph(graph)
     model = checkpoints.load(checkpoint, device)
-    dtype = PRECISIONS[precision]
-    console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("queries", total=None)
-        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
-            store, timing = BENCHMARKS[benchmark](
-                model,
-                graph,
-                advance=lambda n: progress.advance(bar, n),
-                begin=lambda total: progress.update(bar, total=total),
-                partial_results=output / "partial",
-            )
+    batcher = GraphBatcher(model.network.backbone.tokenizer)
+    found, attention = panel.trace_mechanism(model.network, batcher, chosen, loops if count is None else count, loops)
+    panel.write_mechanism(output, _model_name(checkpoint), found, attention, overwrite)
+    Console().print(f"open {output / 'mechanism.html'}")
+
+
+def _measure(
+    model: checkpoints.Checkpoint,
+    name: str,
+    benchmark: Callable[..., tuple[Any, Timing]],
+    options: GraphOptions,
+    dtype: torch.dtype | None,
+    folder: Path,
+    console: Console,
+) -> tuple[Run, Timing]:
+    """Run a benchmark under a progress bar and summarize what came out."""
+    with progress_bar(console) as (advance, begin), _autocast(model, dtype):
+        store, timing = benchmark(model, options, advance=advance, begin=begin, partial_results=folder / PARTIAL)
     summary = summarize(store)
+    summary["stop_rules"] = stop_rules(store)
     summary["timing"] = vars(timing)
     summary["controller"] = sweep_timer(model.network, GraphBatcher(model.network.backbone.tokenizer))
-    run = Run(name or _run_name(checkpoint), store, summary)
-    store.save(output / "outcomes.safetensors", overwrite)
-    write_report(output / "report.html", [run], overwrite)
-    (output / "table.md").write_text(markdown_table(summary))
-    write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
-    discard(output / "partial")
-    console.print(rich_table(summary, f"{run.name}: {summary['queries']:,} queries"))
+    return Run(name, store, summary), timing
+
+
+def _autocast(model: checkpoints.Checkpoint, dtype: torch.dtype | None) -> torch.autocast:
+    return torch.autocast(model.network.label_ids.device.type, dtype, enabled=dtype is not None)
+
+
+def _write(run: Run, folder: Path, overwrite: bool) -> None:
+    run.store.save(folder / STORE, overwrite)
+    write_report(folder / PAGE, [run], overwrite)
+    write_text(folder / TABLE, range_table(run).markdown(), overwrite)
+    write_summary(folder / SUMMARY, run.summary, overwrite)  # last: it marks the folder as complete
+    discard(folder / PARTIAL)
+
+
+def _print(run: Run, timing: Timing, options: GraphOptions, console: Console) -> None:
+    console.print(range_table(run).rich(f"{run.name}: {run.summary['queries']:,} queries"))
     console.print(f"native check: {timing.native_checks} calls agree; shared evaluation took {timing.shared:.1f} s")
-    if (timer := summary["controller"]) is not None:
+    if (timer := run.summary["controller"]) is not None:
         console.print(
             f"timer alone: exact stop at {timer['exact_stop']:.2%} of the counts 1 to {timer['counts']:,}, "
             f"numbers to {timer['readings']:,} read within {timer['reading_error']:.2g}"
@@ -99,21 +228,55 @@ def evaluate(
         ratio = timing.native / timing.shared
         console.print(
             f"one by one the queries would take {timing.native:,.0f} s, {ratio:,.0f} times longer "
-            f"(extrapolated from {graph.native_sample} native calls)"
+            f"(extrapolated from {options.native_sample} native calls)"
         )
-    console.print(f"open {output / 'report.html'}")
 
 
-def _run_name(checkpoint: Path) -> str:
-    """A folder's name; exported models are all called `model`, so their runs lend them theirs."""
+def _compare(runs: Sequence[Run], reference: str, output: Path, overwrite: bool, console: Console) -> None:
+    comparison = write_comparison(output, runs, reference, overwrite)
+    console.print(overall_table(runs).rich())
+    console.print(difference_table(comparison).rich(f"difference to {reference}"))
+    console.print(f"open {output / PAGE}")
+
+
+def _run_folder(checkpoint: Path) -> Path:
+    """The folder that names a model: exported models are all called `model`, so their runs lend them theirs."""
+    folder = checkpoint.resolve()
+    return folder.parent if folder.name == "model" else folder
+
+
+def _model_name(checkpoint: Path) -> str:
     folder = checkpoint.resolve()
     return "/".join(folder.parts[-3:-1]) if folder.name == "model" else folder.name
 
 
-def main() -> None:
+COMMANDS: dict[str, Callable[..., None]] = {"run": evaluate, "compare": compare, "mechanism": mechanism}
+LISTS: dict[str, dict[str, type]] = {"run": {"checkpoint": Path}, "compare": {"runs": str}, "mechanism": {}}
+"""Options of each command that take one value or several, and the type of each."""
+
+
+def _parser(command: str) -> ArgumentParser:
+    prog = "evaluate.py" if command == "run" else f"evaluate.py {command}"
+    parser = ArgumentParser(prog=prog, description=__doc__, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("--config", action="config", help="YAML file with these options")
+    for option, kind in LISTS[command].items():
+        parser.add_argument(f"--{option}", type=kind, nargs="+", required=True, help="one folder or several")
+    parser.add_function_arguments(COMMANDS[command], as_positional=False, skip=set(LISTS[command]))
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
+    given = sys.argv[1:] if arguments is None else arguments
+    named = bool(given) and not given[0].startswith("-")
+    command, rest = (given[0], given[1:]) if named else ("run", given)
     with one_line_errors():
-        auto_cli(evaluate, description=__doc__, as_positional=False, exit_on_error=False, allow_abbrev=False)
+        if command not in COMMANDS:
+            raise ValueError(f"{command!r} is no command; use one of {', '.join(COMMANDS)}")
+        parser = _parser(command)
+        options = vars(parser.instantiate(parser.parse_args(rest)))
+        options.pop("config", None)
+        COMMANDS[command](**options)
 
 
 if __name__ == "__main__":

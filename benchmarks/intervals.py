@@ -96,9 +96,7 @@ def main() -> None:
     begin = time.process_time()
     number = all_intervals(tally, store)
     seconds = time.process_time() - begin
-    print(
-        f"{len(store.steps):,} queries: one pass over them {counted:.1f} s, {number:,} intervals {seconds:.1f} s"
-    )
+    print(f"{len(store.steps):,} queries: one pass over them {counted:.1f} s, {number:,} intervals {seconds:.1f} s")
     begin = time.process_time()
     summarize(store)
     print(f"the whole summary: {time.process_time() - begin:.1f} s")

@@ -9,7 +9,8 @@ import lightning as L
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
-from datamodules.batch import Batch
+from datamodules.batch import IGNORE, Batch
+from loopformer.rollout import Rollout
 
 log = logging.getLogger(__name__)
 
@@ -17,23 +18,28 @@ log = logging.getLogger(__name__)
 class Curriculum(L.Callback):
     """Moves `datamodule.stage` on when an average of the training batches' success passes a gate.
 
-    Success is the share of a batch's rollouts with every letter right, by the worse of the two readouts: a lookup that
-    settles in C alone would pass by C's. After the last stage a "triggered" schedule starts its decay, and the run
-    ends when that is done.
+    Success is what the training step reports as `success`, otherwise the share of a batch's rollouts with every letter
+    right, by the worse of the two readouts: a lookup that settles in C alone would pass by C's.
+
+    After the last stage a "triggered" schedule starts its decay, and the run ends when that is done.
 
     Args:
         gate: exponential average of the success at which the next stage begins.
         momentum: weight of the past in that average.
         first_stage_lr: factor on the learning rate while the first stage lasts. The plateau before the lookup forms is
             shorter at a rate at which deep rollouts would later diverge.
+        fields: the named state fields count too: success is that of the worst of them and the readouts.
     """
 
-    def __init__(self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0) -> None:
+    def __init__(
+        self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0, fields: bool = False
+    ) -> None:
         if not 0 < gate < 1:
             raise ValueError(f"Curriculum.gate: needs a value between 0 and 1, got {gate}")
         self.gate = gate
         self.momentum = momentum
         self.first_stage_lr = first_stage_lr
+        self.fields = fields
         self.stage = 0
         self.average = 0.0
         self.complete = False
@@ -50,7 +56,7 @@ class Curriculum(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Put the data and the learning rate at the curriculum's stage."""
         if not getattr(trainer.datamodule, "stages", None):  # type: ignore[attr-defined]
-            raise ValueError("Curriculum: data.init_args.train has no stages; use a GraphStream with stages")
+            raise ValueError("Curriculum: data.init_args.train has no stages; use a stream with stages")
         self._enter_stage(trainer, pl_module)
 
     def on_train_batch_end(
@@ -58,10 +64,8 @@ class Curriculum(L.Callback):
     ) -> None:
         """Update the average, move on, or end the run."""
         del batch_idx
-        rollout = outputs["rollout"]
-        readouts = [rollout.letter_logits, rollout.direct_logits]
-        worse = torch.stack([_complete(logits, batch.labels) for logits in readouts if logits is not None]).min()
-        success = float(trainer.strategy.reduce(worse, reduce_op="mean"))  # all ranks move on at the same step
+        share = outputs["success"] if "success" in outputs else success_of(outputs["rollout"], batch, self.fields)
+        success = float(trainer.strategy.reduce(share, reduce_op="mean"))  # all ranks move on at the same step
         self.average = self.momentum * self.average + (1 - self.momentum) * success
         pl_module.log("train/stage", float(self.stage), prog_bar=True)
         pl_module.log("train/success", self.average, prog_bar=True)
@@ -94,6 +98,15 @@ class Curriculum(L.Callback):
             )
 
 
+def success_of(rollout: Rollout, batch: Batch, fields: bool) -> torch.Tensor:
+    """Share of a batch's rollouts that are right at every loop, by the worst of the readouts (and of the fields)."""
+    readouts = [rollout.letter_logits, rollout.direct_logits]
+    right = [_complete(logits, batch.labels) for logits in readouts if logits is not None]
+    if fields:
+        right += [_complete(logits, batch.fields[name]) for name, logits in rollout.field_logits.items()]
+    return torch.stack(right).min()
+
+
 def _complete(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Share of rows [B, T] whose predictions are all right."""
-    return (logits.argmax(-1) == labels).all(1).double().mean()
+    """Share of rows [B, T] whose predictions are all right, wherever there is a label."""
+    return ((logits.argmax(-1) == labels) | (labels == IGNORE)).all(1).double().mean()

@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from loopformer import checkpoint
+from loopformer.sharding import gather
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class ExportModel(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the folder on rank 0."""
+        gather(pl_module.network)  # type: ignore[arg-type]
         if not trainer.is_global_zero or trainer.interrupted:
             return
         module: Any = pl_module
@@ -50,7 +52,10 @@ class ExportModel(L.Callback):
         metrics = {k: round(float(v), 6) for k, v in trainer.callback_metrics.items() if k.startswith("val/")}
         metrics |= getattr(module, "report", {})
         config = self.network_config if self.network_config is not None else module.network_config
-        checkpoint.save(self.directory, module.network, config, provenance, metrics or None)
+        if hasattr(module, "export"):
+            module.export(self.directory, config, provenance, metrics or None)
+        else:
+            checkpoint.save(self.directory, module.network, config, provenance, metrics or None)
         log.info("exported the model to %s", self.directory)
 
     @staticmethod

@@ -1,6 +1,6 @@
 """The contract between tasks and models: what one batch holds.
 
-Shape legend: B batch, S sequence, T loops, M digits.
+Shape legend: B batch, S sequence, T loops, M digits, C cells.
 
 A datamodule builds every prompt view of an example once, when the batch is made; nothing downstream ever tokenises.
 """
@@ -20,6 +20,9 @@ IGNORE = -100
 NO_DIGIT = -1
 """Padding of `Batch.digits`."""
 
+NO_CELL = -1
+"""Padding of `PromptView.cells`."""
+
 
 @dataclass
 class PromptView:
@@ -28,10 +31,17 @@ class PromptView:
     Attributes:
         input_ids: [B, S] token ids; the padding value is arbitrary, everything masks it by `lengths`.
         lengths: [B] number of real tokens. The answer position is the last of them.
+        cells: [B, C] token positions of the instance's cells (symbols of a string, cells of a tape, lines of a
+            program) in their own order, NO_CELL after the last; None for a task without cells. A field whose value is
+            a cell counts in this order.
+        shared: [B, 2] number of the group of each row and how many leading tokens the rows of a group have in common;
+            None where nothing is in common. A model may compute those once for the whole group.
     """
 
     input_ids: Tensor
     lengths: Tensor
+    cells: Tensor | None = None
+    shared: Tensor | None = None
 
     @property
     def answer_positions(self) -> Tensor:
@@ -52,7 +62,8 @@ class Batch:
         digits: [B, M] token ids of the requested count's decimal digits, left to right, NO_DIGIT after the last.
         instance: [B] id of the instance, unique within its split; metrics use it to count each instance once.
         facts: [B] integers by name, for breakdowns (task specific: kind, seed, tail, period, ...).
-        fields: [B, T + 1] labels of the named auxiliary state fields at loops 0..T, IGNORE where undefined.
+        fields: [B, T + 1] values of the named auxiliary state fields at loops 0..T, IGNORE where undefined: a label of
+            the field's label set, or the number of a cell (`PromptView.cells`).
     """
 
     views: dict[str, PromptView]
@@ -81,6 +92,8 @@ class Batch:
                 return change(value)
             if isinstance(value, dict):
                 return {name: visit(item) for name, item in value.items()}
+            if value is None:
+                return None
             return replace(value, **{f.name: visit(getattr(value, f.name)) for f in fields(value)})
 
         return cast("Batch", visit(self))

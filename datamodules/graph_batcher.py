@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from datamodules.batch import IGNORE, NO_DIGIT, Batch, PromptView
 from datamodules.tasks.graph import Graphs, IntArray
 from datamodules.tasks.graph_task import graph_labels
-from datamodules.tasks.prompt import VIEWS, PromptCompiler, View, find_template
+from datamodules.tasks.prompt import VIEWS, Layout, PromptCompiler, View, find_template
 
 CHECKED_COUNTS = 128
 """Counts 1..128 are compared with the tokenizer by `GraphBatcher.check` (and one of every longer number of digits)."""
@@ -50,6 +50,7 @@ class GraphBatcher:
         *,
         instance: IntArray | None = None,
         facts: dict[str, IntArray] | None = None,
+        loops: int | None = None,
     ) -> Batch:
         """Build a batch.
 
@@ -58,9 +59,10 @@ class GraphBatcher:
             counts: requested steps, one for all or [B]; default `graphs.depth`.
             instance: [B] instance ids; default 0..B-1.
             facts: [B] integers by name; default `graphs.facts()` (a caller with many small batches computes them once).
+            loops: label exactly this many loops of every example, before and after its last step alike.
 
         Returns:
-            A batch with the views "full" and "executor", on the CPU, T = the largest count.
+            A batch with the views "full" and "executor", on the CPU, T = the largest count, or `loops`.
 
         Raises:
             ValueError: a count below 1, or graphs with other node names than this batcher's.
@@ -70,9 +72,10 @@ class GraphBatcher:
         steps = np.array(np.broadcast_to(graphs.depth if counts is None else counts, len(graphs)), dtype=np.int64)
         if steps.size and steps.min() < 1:
             raise ValueError(f"counts: got {steps.min()}; ask for 1 step or more")
-        loops = int(steps.max(initial=1))
-        labels = graphs.states(loops).astype(np.int64)
-        labels[np.arange(loops) >= steps[:, None]] = IGNORE
+        T = int(steps.max(initial=1)) if loops is None else loops
+        labels = graphs.states(T).astype(np.int64)
+        if loops is None:
+            labels[np.arange(T) >= steps[:, None]] = IGNORE
         digits, width = _decimal_digits(steps)
         return Batch(
             views={view: self._view(view, graphs, digits, width) for view in VIEWS},
@@ -107,6 +110,10 @@ class GraphBatcher:
             ids[rows, : len(layout.ids)] = block
             lengths[rows] = len(layout.ids)
         return PromptView(torch.from_numpy(ids), torch.from_numpy(lengths))
+
+    def layout(self, view: View, rules: int, count: int) -> Layout:
+        """Return where the rules, the start and the count stand in a prompt of a number of rules."""
+        return self._compiler.layout(view, rules, len(str(count)))
 
     def count_digits(self, counts: IntArray) -> Tensor:
         """Return the `digits` of a batch for requested counts alone: [C] -> [C, M] token ids, NO_DIGIT padded."""

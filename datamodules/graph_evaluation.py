@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from datamodules.graph_batcher import GraphBatcher
-from datamodules.graph_sources import GraphRows
-from datamodules.loader import BatchSource, EvaluationOrder
+from datamodules.graph_sources import GraphRenderer, GraphRows
+from datamodules.loader import BatchSource, BatchT, EvaluationOrder
 from datamodules.tasks.graph import Graphs
 from datamodules.tasks.graph_generators import GraphRecipe
 from datamodules.tasks.graph_splits import SPLITS, first_per_depth, generated, published
@@ -38,10 +37,35 @@ class EvaluationSource(ABC):
     def graphs(self) -> Graphs:
         """Make the examples."""
 
-    def open(self, batcher: GraphBatcher, rank: int, world: int) -> BatchSource:
+    def open(self, batcher: GraphRenderer[BatchT], rank: int, world: int) -> BatchSource[BatchT]:
         """Return the batches of this rank: every example once over all ranks."""
         graphs = self.graphs()
         return GraphRows(graphs, [batcher], EvaluationOrder(graphs.depth, self.batch_size, rank=rank, world=world))
+
+
+class JoinedEvaluation(EvaluationSource):
+    """Two sources one after the other, with the batch size of the first.
+
+    Raises:
+        ValueError: their node names have different numbers of letters, or both ask for the same count.
+    """
+
+    def __init__(self, first: EvaluationSource, second: EvaluationSource) -> None:
+        super().__init__(first.batch_size)
+        if first.letters != second.letters:
+            raise ValueError(
+                f"long_validation: its node names have {second.letters} letters, those of validation {first.letters}; "
+                "make them equal"
+            )
+        both = sorted(set(first.graphs().depth.tolist()) & set(second.graphs().depth.tolist()))
+        if both:
+            raise ValueError(f"long_validation: counts {both} occur in validation too; choose depths it does not have")
+        self.letters = first.letters
+        self._joined = Graphs.concatenate([first.graphs(), second.graphs()])
+
+    def graphs(self) -> Graphs:
+        """Return the examples of both."""
+        return self._joined
 
 
 class EvaluationSplit(EvaluationSource):

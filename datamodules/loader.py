@@ -12,16 +12,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.batch import Batch
-
 Rows = NDArray[np.integer]
+BatchT = TypeVar("BatchT")
 
 
-class BatchSource(ABC):
+class BatchSource(ABC, Generic[BatchT]):
     """Makes any batch of any epoch on demand."""
 
     @abstractmethod
@@ -29,11 +29,11 @@ class BatchSource(ABC):
         """Return the number of batches of an epoch on this rank, the same in every epoch."""
 
     @abstractmethod
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> BatchT:
         """Make batch `position` of `epoch`, the same whenever it is called."""
 
 
-class BatchLoader:
+class BatchLoader(Generic[BatchT]):
     """Iterates over a source and remembers how many batches were consumed.
 
     An iteration goes on where the state stands and ends with the epoch; the next one opens the next epoch. An epoch cut
@@ -45,7 +45,7 @@ class BatchLoader:
         resumes: True in training. False: each iteration runs epoch 0 from its first batch (evaluation).
     """
 
-    def __init__(self, source: BatchSource, *, resumes: bool = True) -> None:
+    def __init__(self, source: BatchSource[BatchT], *, resumes: bool = True) -> None:
         self.source = source
         self.resumes = resumes
         self._epoch = 0
@@ -54,7 +54,7 @@ class BatchLoader:
     def __len__(self) -> int:
         return len(self.source)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[BatchT]:
         # A generator: nothing happens before the first next(), since Lightning calls iter() more often than it reads.
         if not self.resumes:
             self._epoch = self._position = 0
@@ -88,8 +88,10 @@ class BatchLoader:
 class TrainingOrder:
     """Order of training: a shuffle per epoch, optionally in batches that each hold one group (one depth) only.
 
-    Every example occurs in every epoch; the last batch of a group may be smaller. All ranks get the same number of
-    batches: where they do not divide evenly, the first batches of the epoch occur twice (at most world - 1 of them).
+    Every example occurs in every epoch; the last batch of a group may be smaller. The ranks share out batches of
+    `world * batch_size` examples, so they are at the same depth at every step and together do what one process does
+    with that batch size. A batch that does not divide evenly is filled up with its own first examples (at most
+    world - 1 of them occur twice).
 
     Args:
         size: number of examples.
@@ -108,19 +110,20 @@ class TrainingOrder:
     ) -> None:
         if size < 1 or batch_size < 1:
             raise ValueError(f"batch_size={batch_size}, {size} examples: both must be 1 or more")
-        self._seed, self._batch_size, self._rank, self._world = seed, batch_size, rank, world
+        self._seed, self._batch_size, self._rank, self._world = seed, batch_size * world, rank, world
         labels = np.zeros(size, dtype=np.int64) if groups is None else groups
         self._groups = [np.flatnonzero(labels == group) for group in np.unique(labels)]
-        self._batches = sum(math.ceil(len(group) / batch_size) for group in self._groups)
+        self._batches = sum(math.ceil(len(group) / self._batch_size) for group in self._groups)
         self._epoch_batches = lru_cache(maxsize=1)(self._shuffle)
 
     def __len__(self) -> int:
-        return math.ceil(self._batches / self._world)
+        return self._batches
 
     def rows(self, epoch: int, position: int) -> Rows:
         """Return the examples of a batch of this rank."""
-        batches = self._epoch_batches(epoch)
-        return batches[(position * self._world + self._rank) % len(batches)]
+        batch = self._epoch_batches(epoch)[position]
+        share = math.ceil(len(batch) / self._world)
+        return np.resize(batch, share * self._world)[self._rank :: self._world]
 
     def _shuffle(self, epoch: int) -> list[Rows]:
         rng = np.random.default_rng((self._seed, epoch))

@@ -50,5 +50,10 @@ class ResumableDataModule(LightningDataModule):
         return {} if self._loader is None else {"loader": self._loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue there with the next training loader."""
+        """Continue there, with the next training loader or with the one that is open already.
+
+        Strategies that shard the model restore after the set-up, which has asked for the loader to count its batches.
+        """
         self._restored = state_dict.get("loader")
+        if self._loader is not None and self._restored is not None:
+            self._loader.load_state_dict(self._restored)

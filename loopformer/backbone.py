@@ -8,7 +8,9 @@ Shape legend: B batch, S sequence, D hidden, K labels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -17,7 +19,6 @@ from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -25,7 +26,7 @@ from transformers import (
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 
-from loopformer.tokenizer import tiny_tokenizer
+from loopformer.tokenizer import check_words, load_tokenizer, tiny_tokenizer, tiny_words
 
 TINY = "tiny"
 """Name of the embedded tokenizer where a tokenizer's id or path is asked for."""
@@ -52,11 +53,13 @@ class Geometry:
         mask: attention mask as the layers take it; None stands for plain causal attention.
         rotary: cosines and sines of the position embedding, [B or 1, S, head_dim] each.
         answer_positions: [B] index of the token whose state is read out.
+        cells: [B, C] indices of the task's cells, NO_CELL after the last; None where it has none.
     """
 
     mask: Tensor | None
     rotary: tuple[Tensor, Tensor]
     answer_positions: Tensor
+    cells: Tensor | None = None
 
 
 class Backbone(nn.Module):
@@ -166,15 +169,26 @@ class PretrainedBackbone(Backbone):
         revision: commit of the Hub repository, so that a checkpoint's base never changes under it.
         split: layers of P, R and C.
         dtype: type of the weights that stay frozen; trained ones are float32 (see `loopformer.adaptation`).
+        words: names of word lists (`loopformer.tokenizer.WORD_LISTS`) whose words must be one token each.
+
+    Raises:
+        ValueError: a word is not, or `model` is written as a path (it starts with a dot or a slash) but is no folder.
     """
 
     def __init__(
-        self, model: str, revision: str | None = None, split: Split = Split(), dtype: str = "bfloat16"
+        self,
+        model: str,
+        revision: str | None = None,
+        split: Split = Split(),
+        dtype: str = "bfloat16",
+        words: Sequence[str] = (),
     ) -> None:
+        check_local_folder("backbone.model", model)
         lm = AutoModelForCausalLM.from_pretrained(
             model, revision=revision, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
-        super().__init__(lm, AutoTokenizer.from_pretrained(model, revision=revision), split)
+        super().__init__(lm, load_tokenizer(model, revision), split)
+        check_words(self.tokenizer, words)
         self._reference = {"model": model, "revision": revision}
 
     @property
@@ -191,6 +205,11 @@ class ScratchBackbone(Backbone):
         config: fields of that type's configuration. `vocab_size` may be left out; it is then the tokenizer's.
         tokenizer: "tiny" for the embedded one, otherwise a Hub id or path.
         split: layers of P, R and C.
+        words: names of word lists (`loopformer.tokenizer.WORD_LISTS`) whose words must be one token each; the embedded
+            tokenizer learns them.
+
+    Raises:
+        ValueError: a word is not.
     """
 
     def __init__(
@@ -199,12 +218,28 @@ class ScratchBackbone(Backbone):
         model_type: str = "qwen2",
         tokenizer: str = TINY,
         split: Split = Split(1, 1, 1),
+        words: Sequence[str] = (),
     ) -> None:
-        loaded = tiny_tokenizer() if tokenizer == TINY else AutoTokenizer.from_pretrained(tokenizer)
+        loaded = tiny_tokenizer(tiny_words(words)) if tokenizer == TINY else load_tokenizer(tokenizer)
+        check_words(loaded, words)
         fields = {"vocab_size": len(loaded), "pad_token_id": loaded.pad_token_id, **config}
         hf_config = AutoConfig.for_model(model_type, **fields)
         lm = AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa", dtype=torch.float32)
         super().__init__(lm, loaded, split)
+
+
+def check_local_folder(field: str, model: str) -> None:
+    """Refuse a path that is no folder, which the Hugging Face library would otherwise look up on the Hub.
+
+    Args:
+        field: name of the option, for the message.
+        model: Hub id or path; a path is one that starts with "." or "/".
+
+    Raises:
+        ValueError: it is written as a path but is no folder.
+    """
+    if model.startswith((".", "/")) and not Path(model).is_dir():
+        raise ValueError(f"{field}: {model} is not a folder; give an exported language model, or a Hub id")
 
 
 def apply_layer(layer: nn.Module, hidden: Tensor, geometry: Geometry, cache: Cache | None = None) -> Tensor:

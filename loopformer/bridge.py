@@ -30,17 +30,20 @@ class ReentryBridge(Bridge):
 
     Args:
         eps: added to the mean square.
-        projection: learn W (a D x D matrix); without it only the gain.
+        projection: learn W (a D x D matrix).
+        gain: learn g. With neither, the bridge has no parameters and only restores the scale.
     """
 
-    def __init__(self, eps: float = 1e-6, projection: bool = True) -> None:
+    def __init__(self, eps: float = 1e-6, projection: bool = True, gain: bool = True) -> None:
         super().__init__()
         self.eps = eps
         self.projection = projection
+        self.learns_gain = gain
 
     def build(self, hidden_size: int) -> None:
         """See `Bridge.build`."""
-        self.gain = nn.Parameter(torch.ones(hidden_size))
+        if self.learns_gain:
+            self.gain = nn.Parameter(torch.ones(hidden_size))
         if self.projection:
             self.weight = nn.Parameter(torch.eye(hidden_size))
 
@@ -48,10 +51,33 @@ class ReentryBridge(Bridge):
         """See `Bridge.forward`."""
         x = state.float()
         scale = (self._mean_square(anchor.float()) / self._mean_square(x)).sqrt()
-        y = self.gain * (x * scale)
+        y = x * scale
+        if self.learns_gain:
+            y = self.gain * y
         if self.projection:
             y = F.linear(y.to(self.weight.dtype), self.weight)
         return y.to(state.dtype)
 
     def _mean_square(self, x: Tensor) -> Tensor:
         return x.square().mean(-1, keepdim=True) + self.eps
+
+
+class ReinjectionBridge(ReentryBridge):
+    """y = W (g * (x / rms(x) * rms(h0))) + u * h0: the re-entry bridge, and P's output again at every loop.
+
+    u is ones at the start. What a cell is (its symbol) need not survive in the state: it comes anew with every loop.
+    Source: feasibility study of looped executors, brackets.
+
+    Args:
+        eps: see `ReentryBridge`.
+        projection: see `ReentryBridge`.
+    """
+
+    def build(self, hidden_size: int) -> None:
+        """See `Bridge.build`."""
+        super().build(hidden_size)
+        self.again = nn.Parameter(torch.ones(hidden_size))
+
+    def forward(self, state: Tensor, anchor: Tensor) -> Tensor:
+        """See `Bridge.forward`."""
+        return super().forward(state, anchor) + (self.again * anchor.float()).to(state.dtype)

@@ -15,6 +15,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +33,12 @@ from loopformer.looped import LoopedTransformer
 
 FORMAT = 1
 CONFIG, WEIGHTS, METRICS, CARD = "config.yaml", "model.safetensors", "metrics.json", "README.md"
+LOOPED, LANGUAGE_MODEL = "looped transformer", "language model"
+HINTS = {
+    LOOPED: "evaluate it with --benchmark graph",
+    LANGUAGE_MODEL: "evaluate it with --benchmark traces",
+}
+"""Kinds of model that a folder may hold, and what to do with one that turns up in the wrong place."""
 
 
 class CheckpointError(ValueError):
@@ -89,10 +97,6 @@ def save(
     Raises:
         FileExistsError: `directory` exists and `overwrite` is False.
     """
-    directory = Path(directory)
-    if directory.exists() and not overwrite:
-        raise FileExistsError(f"{directory} exists: choose another folder or pass overwrite")
-    directory.parent.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
         "network": network_config,
@@ -100,20 +104,41 @@ def save(
         "label_ids": network.label_ids.tolist(),
         "base": network.backbone.reference,
         "provenance": provenance or {},
-        "versions": {name: version(name) for name in ("loopformer", "torch", "transformers", "lightning")},
+        "versions": versions(),
     }
-    scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
+    with atomic_folder(directory, overwrite) as scratch:
         names = network.own_tensor_names()
         tensors = {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items() if k in names}
         save_file(tensors, scratch / WEIGHTS, metadata={"format": "pt"})
         (scratch / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
         if metrics is not None:
             (scratch / METRICS).write_text(json.dumps(metrics, indent=2))
-        (scratch / CARD).write_text(model_card(directory.name, config, tensors, metrics))
+        (scratch / CARD).write_text(model_card(Path(directory).name, config, tensors, metrics))
         network.adaptation.export(network.backbone, scratch)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that a checkpoint depends on."""
+    return {name: version(name) for name in ("loopformer", "torch", "transformers", "lightning")}
+
+
+@contextmanager
+def atomic_folder(directory: Path | str, overwrite: bool = False) -> Iterator[Path]:
+    """Give an empty folder beside `directory` that takes its place when the block ends without an error.
+
+    Raises:
+        FileExistsError: `directory` exists and `overwrite` is False.
+    """
+    directory = Path(directory)
+    if directory.exists() and not overwrite:
+        raise FileExistsError(f"{directory} exists: choose another folder or pass overwrite")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        yield scratch
         scratch.chmod(0o755)
-        (scratch / WEIGHTS).chmod(0o644)  # readable like the other files; safetensors keeps it private
+        for weights in scratch.rglob("*.safetensors"):
+            weights.chmod(0o644)  # readable like the other files; safetensors keeps it private
         if directory.exists():
             old = directory.with_name(f".{directory.name}-replaced-{os.getpid()}")
             directory.rename(old)
@@ -134,7 +159,7 @@ def load(directory: str | Path, device: str = "cpu") -> Checkpoint:
             tokenizer gives the labels other ids than the checkpoint was trained with.
     """
     directory = Path(directory)
-    config = _read_config(directory)
+    config = read_config(directory, ("network", "labels", "label_ids"))
     tensors = _read_tensors(directory / WEIGHTS)
     network = build_network(config["network"])
     if network.label_ids.tolist() != config["label_ids"]:
@@ -157,7 +182,17 @@ def load(directory: str | Path, device: str = "cpu") -> Checkpoint:
     return Checkpoint(network.eval().to(device), config, directory)
 
 
-def _read_config(directory: Path) -> dict[str, Any]:
+def read_config(directory: Path, keys: tuple[str, ...], kind: str = LOOPED) -> dict[str, Any]:
+    """Read config.yaml of a checkpoint folder.
+
+    Args:
+        directory: the folder.
+        keys: fields that it must have.
+        kind: what the folder must hold.
+
+    Raises:
+        CheckpointError: the file is missing or unreadable, of another format, or of another kind of model.
+    """
     if not directory.is_dir():
         raise CheckpointError(f"checkpoint: {directory} is not a folder; give the folder that train.py exported")
     path = directory / CONFIG
@@ -167,7 +202,10 @@ def _read_config(directory: Path) -> dict[str, Any]:
         config = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise CheckpointError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
-    for key in ("format", "network", "labels", "label_ids"):
+    found = config.get("kind", LOOPED) if isinstance(config, dict) else LOOPED
+    if found != kind:
+        raise CheckpointError(f"{path}: holds a {found}, not a {kind}; {HINTS.get(found, 'use another folder')}")
+    for key in ("format", *keys):
         if not isinstance(config, dict) or key not in config:
             raise CheckpointError(f"{path}: field {key!r} is missing; export the checkpoint again")
     if config["format"] != FORMAT:

@@ -8,52 +8,38 @@ from __future__ import annotations
 import csv
 import logging
 import os
-import tempfile
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lightning as L
 import torch
 import yaml
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
+from transformers.utils.logging import disable_progress_bar
 
+from callbacks.artifact import ModelArtifact
 from callbacks.export import ExportModel, command_line
+from callbacks.generation import GenerationMetrics
 from callbacks.guard import NonFiniteGuard
 from callbacks.metrics import ExecutionMetrics
 from callbacks.random_state import RandomState
+from callbacks.tables import ValidationTables
 from loopformer import parts  # noqa: F401  (short class names)
+from loopformer.causal_lm import CausalLMModule
 from loopformer.executor import ExecutorModule
+from loopformer.files import write_text
+from loopformer.tracking import Experiment, Wandb
+from loopformer.wandb_logger import RunLogger
 
 CONFIG = "config.yaml"
 
 
 class RunError(ValueError):
     """A user's mistake found while a run is put together."""
-
-
-@dataclass
-class Wandb:
-    """Weights & Biases logging.
-
-    Attributes:
-        mode: "offline" writes files that `wandb sync` uploads later; "online" needs `wandb login`; "disabled" logs to
-            CSV alone. The environment variable WANDB_MODE wins over it.
-        project: project name.
-        group: experiment (architecture and task); None takes the run folder's parent.
-        tags: ablation names and the like.
-        entity: team or user, None for the default one.
-    """
-
-    mode: Literal["offline", "online", "disabled"] = "offline"
-    project: str = "loopformer"
-    group: str | None = None
-    tags: list[str] = field(default_factory=list)
-    entity: str | None = None
 
 
 class LoopformerCLI(LightningCLI):
@@ -124,45 +110,52 @@ class LoopformerCLI(LightningCLI):
 
     def _loggers(self) -> list[Logger]:
         folder, options = Path(self.config.output), self.config.wandb
-        loggers: list[Logger] = [self._csv_logger(folder)]
+        csv_logger, rows = self._csv_logger(folder)
+        loggers: list[Logger] = [csv_logger]
         mode = os.environ.get("WANDB_MODE", options.mode)
         if mode == "disabled" or self.config.trainer.fast_dev_run:
             return loggers
         folder.mkdir(parents=True, exist_ok=True)
         id_file = folder / "wandb_id"
         run_id = id_file.read_text().strip() if id_file.exists() else os.urandom(4).hex()
-        _write_atomically(id_file, run_id)
-        loggers.append(
-            WandbLogger(
-                name=f"{folder.parent.name}/{folder.name}",
-                save_dir=folder,
-                id=run_id,
-                resume="allow" if mode == "online" else None,
-                offline=mode != "online",
-                project=options.project,
-                group=options.group or folder.parent.name,
-                tags=options.tags,
-                entity=options.entity,
-                job_type="train",
-                config=self.plain_config(),
-            )
+        write_text(id_file, run_id, overwrite=True)
+        experiment = self.experiment()
+        logger = RunLogger(
+            folder,
+            resumed=self.config.resume,
+            name=f"{folder.parent.name}/{folder.name}",
+            id=run_id,
+            resume="allow" if mode == "online" else None,
+            offline=mode != "online",
+            project=options.project,
+            group=options.group or experiment.group,
+            tags=list(dict.fromkeys([*experiment.tags, *options.tags])),
+            entity=options.entity,
+            job_type="train",
+            config={**self.plain_config(), "experiment": experiment.as_config()},
         )
-        return loggers
+        for step, row in rows:  # those that W&B's own files hold already are passed over
+            logger.log_metrics(row, step)
+        return [*loggers, logger]
 
-    def _csv_logger(self, folder: Path) -> CSVLogger:
-        """Log to metrics.csv; a resumed run carries on below the rows that its checkpoint has seen."""
+    def experiment(self) -> Experiment:
+        """Name the experiment after its YAML files."""
+        return Experiment.of(self.plain_config(), [str(path) for path in self.config.get("config") or []])
+
+    def _csv_logger(self, folder: Path) -> tuple[CSVLogger, list[tuple[int, dict[str, Any]]]]:
+        """Log to metrics.csv; a resumed run carries on below the rows that its checkpoint has seen, returned too."""
         path, rows = folder / "metrics.csv", []
         if self.config.resume and path.is_file():
             reached = torch.load(_last_checkpoint(folder), map_location="cpu", weights_only=True)["global_step"]
             with path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if int(row["step"]) < reached]
+                table = [(int(row.pop("step")), row) for row in csv.DictReader(file)]
+            rows = [(step, _numbers(row)) for step, row in table if step < reached]
         logger = CSVLogger(folder, name="", version="", flush_logs_every_n_steps=50)
-        for row in rows:  # the logger starts its file anew
-            step = int(row.pop("step"))
-            logger.log_metrics({name: float(value) for name, value in row.items() if value}, step)
+        for step, row in rows:  # the logger starts its file anew
+            logger.log_metrics(row, step)
         if rows:
             logger.save()
-        return logger
+        return logger, rows
 
     def plain_config(self) -> dict[str, Any]:
         """Return the parsed config as plain types."""
@@ -183,11 +176,21 @@ class LoopformerCLI(LightningCLI):
         network = config["model"]["init_args"].get("network")
         provenance: dict[str, Any] = {"command": command_line(), "seed": config["seed_everything"]}
         provenance["trained_counts"] = list(getattr(self.datamodule, "trained_counts", []))
+        provenance["experiment"] = self.experiment().as_config()
+        for logger in self.trainer.loggers:
+            if isinstance(logger, RunLogger):
+                provenance["wandb"] = {"run": logger.version, "project": self.config.wandb.project}
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
         if isinstance(self.model, ExecutorModule):
-            added.append(ExecutionMetrics())
+            metrics = ExecutionMetrics()
+            added += [metrics, ValidationTables(metrics)]
+        if isinstance(self.model, CausalLMModule) and hasattr(self.datamodule, "labels"):
+            added.append(GenerationMetrics())
         if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
-            added.append(ExportModel(str(Path(config["output"]) / "model"), network, provenance))
+            model = str(Path(config["output"]) / "model")
+            added.append(ExportModel(model, network, provenance))
+            if self.config.wandb.artifacts:
+                added.append(ModelArtifact(model))
         # ModelCheckpoint stays last: what it saves must hold every other callback's final state of the step.
         self.trainer.callbacks[:0] = added  # type: ignore[attr-defined]
 
@@ -198,7 +201,7 @@ class LoopformerCLI(LightningCLI):
             if changed:
                 warnings.warn(f"--resume: {', '.join(changed)} differ from {path}, which stays as it is", stacklevel=2)
             return
-        _write_atomically(path, yaml.safe_dump(config, sort_keys=False))
+        write_text(path, yaml.safe_dump(config, sort_keys=False))
 
 
 def _set_up_messages() -> None:
@@ -206,12 +209,18 @@ def _set_up_messages() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("callbacks").setLevel(logging.INFO)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices found, advertisements
+    disable_progress_bar()  # the library's own, one for each file of weights
     for message in (
         r"Found \d+ module\(s\) in eval mode",  # the frozen backbone is in eval mode on purpose
         r"Experiment logs directory .* exists and is not empty",  # it holds this run's other files
+        r"It is recommended to use `self\.log\(.*sync_dist",  # the metrics have exchanged those values themselves
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own affair
     ):
         warnings.filterwarnings("ignore", message=message)
+
+
+def _numbers(row: dict[str, str]) -> dict[str, Any]:
+    return {name: float(value) for name, value in row.items() if value}
 
 
 def _checkpoint_folder(output: str) -> str:
@@ -224,10 +233,3 @@ def _last_checkpoint(folder: Path) -> Path:
 
 def _tokenizer(model: Any) -> Any:
     return model.network.backbone.tokenizer
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(path)

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import lightning as L
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torchmetrics import MeanMetric
 
 from datamodules.batch import Batch
-from loopformer.looped import LoopedTransformer, Rollout
-from loopformer.losses import initial_loss, letter_loss, stop_loss
+from loopformer.looped import LoopedTransformer
+from loopformer.loss_weights import FIELD, LossWeights
+from loopformer.losses import equal_loop_weights, field_loss, initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
+from loopformer.own_tensors import OwnTensorsModule
+from loopformer.rollout import Rollout
+from loopformer.sharding import shard
 
 
-@dataclass
-class LossWeights:
-    """Weights of the loss terms of an executor run.
-
-    Attributes:
-        letter: cross-entropy of the readout through C, at every loop.
-        direct: the same of the direct head (models that have one).
-        initial: cross-entropy of the direct head at loop 0 against the start state. Extra supervision, absent from the
-            published recipe; from scratch it shortens the plateau before the lookup forms.
-        stop: balanced stop loss of the halting part (models that have one).
-    """
-
-    letter: float = 1.0
-    direct: float = 0.25
-    initial: float = 0.0
-    stop: float = 0.1
-
-
-class ExecutorModule(L.LightningModule):
+class ExecutorModule(OwnTensorsModule):
     """Trains a `LoopedTransformer` on rollouts of each batch's own depth.
 
     Args:
@@ -51,36 +37,107 @@ class ExecutorModule(L.LightningModule):
         super().__init__()
         self.network = network
         self.optimizer_config = optimizer
-        self.loss_weights = losses
-        self.strict_loading = False  # frozen base weights are not in the training checkpoint; see on_load_checkpoint
-        if losses.initial and network.direct_head is None:
-            raise ValueError("losses.initial: needs network.direct_head, which reads loop 0")
+        self.loss_weights = losses.settled(network)
 
-    def loss_terms(self, rollout: Rollout, batch: Batch) -> dict[str, Tensor]:
-        """Return the unweighted terms that this model has, by the names of `LossWeights`."""
-        terms = {"letter": letter_loss(rollout.letter_logits, batch.labels)}
-        if rollout.direct_logits is not None:
-            terms["direct"] = letter_loss(rollout.direct_logits, batch.labels)
-        if rollout.initial_logits is not None and self.loss_weights.initial:
-            terms["initial"] = initial_loss(rollout.initial_logits, batch.initial)
-        if rollout.stop_logits is not None and self.loss_weights.stop:
-            terms["stop"] = stop_loss(rollout.stop_logits, batch.steps)
-        return terms
+    def configure_model(self) -> None:
+        """Shard the network where the strategy asks for it (`fully_sharded`)."""
+        shard(self.network, self.device_mesh)
+
+    @property
+    def term_names(self) -> list[str]:
+        """The loss terms that this model has, by the names of `LossWeights`."""
+        network, weights = self.network, self.loss_weights
+        present = {
+            "letter": True,
+            "direct": network.direct_head is not None,
+            "initial": network.direct_head is not None and bool(weights.initial),
+            "stop": network.halting is not None and bool(weights.stop),
+        }
+        fields = [] if network.state_heads is None else [FIELD + name for name in network.state_heads.sizes]
+        return [name for name, there in present.items() if there] + fields
+
+    def loss_terms(self, rollout: Rollout, batch: Batch, loop_weights: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the unweighted terms of a rollout, by the names of `LossWeights`.
+
+        Args:
+            rollout: what the model said.
+            batch: what it was asked.
+            loop_weights: [T] see `letter_loss`.
+        """
+        terms = {"letter": lambda: letter_loss(rollout.letter_logits, batch.labels, loop_weights)}
+        if (direct := rollout.direct_logits) is not None:
+            terms["direct"] = lambda: letter_loss(direct, batch.labels, loop_weights)
+        if (initial := rollout.initial_logits) is not None:
+            terms["initial"] = lambda: initial_loss(initial, batch.initial)
+        if (stop := rollout.stop_logits) is not None:
+            terms["stop"] = lambda: stop_loss(stop, batch.steps)
+        for name in rollout.field_logits:
+            terms[FIELD + name] = lambda name=name: self._field_loss(name, rollout, batch)  # type: ignore[misc]
+        return {name: terms[name]() for name in self.term_names}
+
+    @staticmethod
+    def _field_loss(name: str, rollout: Rollout, batch: Batch) -> Tensor:
+        if name not in batch.fields:
+            raise ValueError(
+                f"network.state_heads: the data have no field {name!r}, only {sorted(batch.fields)}; "
+                "remove its head, or train on a task that has it"
+            )
+        return field_loss(rollout.field_logits[name], batch.fields[name])
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
         """Weighted sum of loss terms."""
-        return torch.stack([getattr(self.loss_weights, name) * term for name, term in terms.items()]).sum()
+        return torch.stack([self.loss_weights.of(name) * term for name, term in terms.items()]).sum()
+
+    def on_fit_start(self) -> None:
+        """Compare the model's labels with the task's, before anything is trained.
+
+        Raises:
+            ValueError: they differ; the label numbers would mean different things.
+        """
+        labels = getattr(getattr(self.trainer, "datamodule", None), "labels", None)
+        if labels is not None and list(labels.texts) != self.network.labels:
+            raise ValueError(
+                f"network.labels: got {self.network.labels}, the task has {list(labels.texts)}; make them equal"
+            )
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One rollout of the batch; the outputs carry it for callbacks."""
         del batch_idx
-        rollout = self.network.rollout(batch, batch.labels.shape[1])
-        terms = self.loss_terms(rollout, batch)
+        loops = batch.labels.shape[1]
+        rollout = self.network.rollout(batch, loops)
+        weights = None
+        if self.loss_weights.loops == "equal":
+            shares = self.trainer.datamodule.count_shares  # type: ignore[attr-defined]
+            weights = equal_loop_weights(shares, loops, batch.labels.device)
+        terms = self.loss_terms(rollout, batch, weights)
         loss = self.total(terms)
-        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch))
+        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
         for name, term in terms.items():
-            self.log(f"train/{name}_loss", term.detach(), batch_size=len(batch))
-        return {"loss": loss, "rollout": rollout.detach()}
+            self.log(f"train/{name}_loss", term.detach(), batch_size=len(batch), sync_dist=True)
+        return {"loss": loss + self._zero_gradients(), "rollout": rollout.detach()}
+
+    def _zero_gradients(self) -> Tensor:
+        """Return a zero that gives every part beside the backbone a gradient, if only one of zeros.
+
+        A batch of depth 1 never enters the bridge. Without a gradient DDP would wait for it for ever (or search for
+        unused parameters at every step), and AdamW would skip it in some updates, depending on how batches fall.
+        """
+        network = self.network
+        parts = [network.bridge, network.direct_head, network.halting, network.state_heads]
+        trained = [p for part in parts if part is not None for p in part.parameters() if p.requires_grad]
+        return sum((p.flatten()[0] * 0.0 for p in trained), torch.zeros((), device=self.device))
+
+    def on_validation_epoch_start(self) -> None:
+        """Make a sum for every loss of every cohort.
+
+        On every process: all of them take part in the exchange, those too that get no instance of a cohort.
+        """
+        suffixes = {cohort: "" if cohort == "trained" else f"/{cohort}" for cohort in self._cohorts()}
+        self._validation_losses = {
+            (name, cohort): (f"val/{name}_loss{suffix}", MeanMetric().to(self.device))
+            for name in self.term_names
+            for cohort, suffix in suffixes.items()
+        }
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One rollout; losses are means over all instances of a cohort, whatever the batch sizes.
@@ -89,15 +146,22 @@ class ExecutorModule(L.LightningModule):
         """
         del batch_idx
         rollout = self.network.rollout(batch, batch.labels.shape[1])
-        cohorts: dict[str, list[int]] = self.trainer.datamodule.cohorts  # type: ignore[attr-defined]
-        for cohort, counts in cohorts.items():
+        for cohort, counts in self._cohorts().items():
             rows = torch.isin(batch.steps, torch.tensor(counts, device=batch.steps.device))
             if n := int(rows.sum()):
-                suffix = "" if cohort == "trained" else f"/{cohort}"
-                terms = self.loss_terms(rollout.select(rows), batch.select(rows))
-                losses = {f"val/{name}_loss{suffix}": term for name, term in terms.items()}
-                self.log_dict(losses, batch_size=n, sync_dist=True)
+                for name, term in self.loss_terms(rollout.select(rows), batch.select(rows)).items():
+                    self._validation_losses[name, cohort][1].update(term, n)
         return {"rollout": rollout}
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the losses over the instances of all processes."""
+        for log_name, metric in self._validation_losses.values():
+            value = metric.compute()
+            if not torch.isnan(value):  # no instance of the cohort was validated (limit_val_batches)
+                self.log(log_name, value, rank_zero_only=False)
+
+    def _cohorts(self) -> dict[str, list[int]]:
+        return self.trainer.datamodule.cohorts  # type: ignore[attr-defined]
 
     def configure_optimizers(self) -> Any:
         """AdamW over the trainable parameters, spared groups undecayed."""
@@ -119,27 +183,6 @@ class ExecutorModule(L.LightningModule):
         apart_ids = {id(p) for p in apart}
         rest = [p for p in self.network.parameters() if p.requires_grad and id(p) not in apart_ids]
         norm = torch.nn.utils.clip_grad_norm_(rest, self.optimizer_config.clip)
-        self.log("train/grad_norm", norm)
+        self.log("train/grad_norm", norm.full_tensor() if isinstance(norm, DTensor) else norm)
         if apart:
             torch.nn.utils.clip_grad_norm_(apart, self.optimizer_config.controller_clip)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep only what a resumed run cannot load from the base again."""
-        own = self.network.own_tensor_names()
-        checkpoint["state_dict"] = {
-            name: value for name, value in checkpoint["state_dict"].items() if name.removeprefix("network.") in own
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint whose tensors are not exactly the expected ones.
-
-        Raises:
-            ValueError: naming the missing and the unexpected tensors.
-        """
-        expected = {f"network.{name}" for name in self.network.own_tensor_names()}
-        found = set(checkpoint["state_dict"])
-        if expected != found:
-            raise ValueError(
-                f"checkpoint: missing tensors {sorted(expected - found)[:5]}, "
-                f"unexpected {sorted(found - expected)[:5]}; resume with the config the run was started with"
-            )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -16,10 +15,15 @@ from torch import Tensor, nn
 
 from datamodules.batch import Batch
 from loopformer.adaptation import Adaptation, RecurrentBlock
-from loopformer.backbone import Backbone, run_layers
+from loopformer.backbone import Backbone, take_positions
 from loopformer.bridge import Bridge
 from loopformer.halting import Halting, HaltingInputs
+from loopformer.noise import StateNoise
+from loopformer.own_tensors import own_tensor_names
 from loopformer.recurrence import Recurrence, Start
+from loopformer.rollout import Rollout
+from loopformer.shared_prompt import can_share, shared_start
+from loopformer.state_heads import FieldInputs, StateHeads
 
 LETTERS = [f" {letter}" for letter in string.ascii_uppercase]
 
@@ -40,35 +44,6 @@ class DirectHead(nn.Module):
             return self.linear(state.to(self.linear.weight.dtype)).float()
 
 
-@dataclass
-class Rollout:
-    """What a model says at loops 1..T.
-
-    Attributes:
-        letter_logits: [B, T, K] label logits read through C.
-        direct_logits: [B, T, K] label logits of the direct head, if there is one.
-        stop_logits: [B, T] of the halting part, if there is one.
-        initial_logits: [B, K] the direct head on P's answer state (loop 0), if there is one.
-        remaining: [B, T + 1] the halting part's estimate of the remaining steps at loops 0..T, if it makes one.
-        answer_states: [B, T, D] R's answer states.
-    """
-
-    letter_logits: Tensor
-    direct_logits: Tensor | None
-    stop_logits: Tensor | None
-    initial_logits: Tensor | None
-    remaining: Tensor | None
-    answer_states: Tensor
-
-    def detach(self) -> Rollout:
-        """Return the rollout cut from the autograd graph."""
-        return replace(self, **{name: value.detach() for name, value in vars(self).items() if value is not None})
-
-    def select(self, rows: Tensor) -> Rollout:
-        """Return some rows ([B] bool) of the rollout."""
-        return replace(self, **{name: value[rows] for name, value in vars(self).items() if value is not None})
-
-
 class LoopedTransformer(nn.Module):
     """A decoder split P/R/C whose R is applied T times.
 
@@ -80,6 +55,8 @@ class LoopedTransformer(nn.Module):
         halting: stop rule, or None (the number of loops is then supplied).
         adaptation: what of the backbone is trained.
         labels: texts of the answers, one token each; the order defines the label numbers.
+        state_heads: readouts of named state fields, extra targets of the training, or None.
+        noise: noise on the state between loops in training, or None.
 
     Raises:
         ValueError: a label is not exactly one token of the backbone's tokenizer.
@@ -96,6 +73,8 @@ class LoopedTransformer(nn.Module):
         halting: Halting | None = None,
         adaptation: Adaptation = RecurrentBlock(),  # noqa: B008
         labels: list[str] = LETTERS,
+        state_heads: StateHeads | None = None,
+        noise: StateNoise | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -104,9 +83,11 @@ class LoopedTransformer(nn.Module):
         self.direct_head = direct_head
         self.halting = halting
         self.adaptation = adaptation
+        self.state_heads = state_heads
+        self.noise = noise
         self.labels = list(labels)
         self.register_buffer("label_ids", torch.tensor(backbone.label_ids(self.labels)), persistent=False)
-        for part in (bridge, halting):
+        for part in (bridge, halting, state_heads):
             if part is not None:
                 part.build(backbone.hidden_size)
         if direct_head is not None:
@@ -128,26 +109,29 @@ class LoopedTransformer(nn.Module):
 
     def own_tensor_names(self) -> set[str]:
         """Names in `state_dict` that cannot be loaded from the base again: what checkpoints must hold."""
-        state = self.state_dict()
-        tied = {"backbone.lm.lm_head.weight"} if self.backbone.config.tie_word_embeddings else set()
-        if self.backbone.reference is None:
-            return set(state) - tied
-        trained = {id(p) for m in self.adaptation.trained_modules(self.backbone) for p in m.parameters()}
-        base = {f"backbone.{name}" for name, p in self.backbone.named_parameters() if id(p) not in trained}
-        return set(state) - base - tied
+        return own_tensor_names(self, self.backbone, self.adaptation)
 
     def start(self, batch: Batch) -> Start:
         """Run P and loop 1 on the executor's prompt view."""
         view = batch.views[self.recurrence.view]
-        return self.start_from(view.input_ids, view.lengths)
+        if can_share(self.recurrence, view):
+            return shared_start(self.backbone, view)
+        return self.start_from(view.input_ids, view.lengths, cells=view.cells)
 
-    def start_from(self, input_ids: Tensor, lengths: Tensor, attention_mask: Tensor | None = None) -> Start:
+    def start_from(
+        self,
+        input_ids: Tensor,
+        lengths: Tensor,
+        attention_mask: Tensor | None = None,
+        cells: Tensor | None = None,
+    ) -> Start:
         """Run P and loop 1.
 
         Args:
             input_ids: [B, S].
             lengths: [B] numbers of real tokens.
             attention_mask: [B, S], needed only if padding is not on the right.
+            cells: [B, C] token positions of the cells, NO_CELL after the last, where the task has some.
         """
         hidden = self.backbone.embed(input_ids)
         if attention_mask is None:
@@ -156,8 +140,12 @@ class LoopedTransformer(nn.Module):
             order = torch.arange(input_ids.shape[1], device=input_ids.device)
             answers = (attention_mask.long() * order).argmax(-1)
         geometry = self.backbone.geometry(hidden, attention_mask, answers)
-        hidden = run_layers(self.backbone.prelude, hidden, geometry)
-        return self.recurrence.first(self.backbone, hidden, geometry, lengths)
+        geometry.cells = cells
+        hidden = self.recurrence.prelude(self.backbone, hidden, geometry, lengths)
+        start = self.recurrence.first(self.backbone, hidden, geometry, lengths)
+        if cells is not None:
+            start.cells, start.cell_mask = take_positions(hidden, cells.clamp(min=0)), cells >= 0
+        return start
 
     def states(self, start: Start) -> Iterator[Tensor]:
         """Yield the states [B, L, D] of loops 1, 2, 3, ... without end."""
@@ -165,11 +153,29 @@ class LoopedTransformer(nn.Module):
         while True:
             yield state
             entering = state if self.bridge is None else self.bridge(state, start.anchor)
+            if self.noise is not None and self.training:
+                entering = self.noise(entering, start.anchor)
             state = self.recurrence.step(self.backbone, entering, start.memory)
 
     def read(self, states: list[Tensor], start: Start) -> Tensor:
         """Label logits through C: T states [B, L, D] -> [B, T, K] float32."""
         return self.backbone.label_logits(self.recurrence.read(self.backbone, states, start.memory), self.label_ids)
+
+    def read_fields(self, states: list[Tensor], answers: list[Tensor], start: Start) -> dict[str, Tensor]:
+        """Logits [B, T + 1, V] of the state fields at loop 0 and at the T loops of `states` [B, L, D]."""
+        assert self.state_heads is not None
+        recurrence, memory, every = self.recurrence, start.memory, [start.anchor, *states]
+        recurring = [recurrence.cells(state, memory) for state in every]
+        cells = [state for state in recurring if state is not None]
+        return self.state_heads(
+            FieldInputs(
+                answers=torch.stack([recurrence.answer(start.anchor, memory), *answers], 1),
+                coda=recurrence.read(self.backbone, every, memory) if self.state_heads.reads_coda else None,
+                cells=torch.stack(cells, 1) if cells else None,
+                anchors=start.cells,
+                mask=start.cell_mask,
+            )
+        )
 
     def halting_inputs(self, batch: Batch) -> HaltingInputs:
         """Collect what the halting part asked for from the prompts."""
@@ -211,10 +217,11 @@ class LoopedTransformer(nn.Module):
         states = list(islice(self.states(start), loops))
         answers = [self.recurrence.answer(state, start.memory) for state in states]
         stacked = torch.stack(answers, 1)
+        fields = {} if self.state_heads is None else self.read_fields(states, answers, start)
         direct = initial = stop = remaining = None
         if self.direct_head is not None:
             direct = self.direct_head(stacked)
             initial = self.direct_head(self.recurrence.answer(start.anchor, start.memory))
         if self.halting is not None:
             stop, remaining = self.halt(self.halting_inputs(batch), list(answers))
-        return Rollout(self.read(states, start), direct, stop, initial, remaining, stacked)
+        return Rollout(self.read(states, start), direct, stop, initial, remaining, stacked, fields)

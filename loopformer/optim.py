@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
 
 
@@ -44,6 +45,8 @@ class Optimizer:
             raise ValueError(f"optimizer.lr: needs a positive value, got {self.lr}")
         if self.schedule == "triggered" and self.decay_steps is None:
             raise ValueError("optimizer.decay_steps: schedule 'triggered' needs the length of its decay in steps")
+        if self.schedule == "constant" and self.decay_steps is not None:
+            rank_zero_warn(f"optimizer.decay_steps: {self.decay_steps} is ignored, a constant schedule has no decay")
 
 
 class Schedule:

@@ -27,11 +27,15 @@ class Start:
         state: [B, L, D] state after loop 1.
         anchor: [B, L, D] output of P at the same positions (the bridge scales by it).
         memory: whatever later steps and reads need of the prompt.
+        cells: [B, C, D] output of P at the task's cells, where it has some.
+        cell_mask: [B, C] bool, the real cells among them.
     """
 
     state: Tensor
     anchor: Tensor
     memory: Any
+    cells: Tensor | None = None
+    cell_mask: Tensor | None = None
 
 
 class Recurrence(ABC):
@@ -43,6 +47,16 @@ class Recurrence(ABC):
 
     def __init__(self, view: str = "executor") -> None:
         self.view = view
+
+    def prelude(self, backbone: Backbone, hidden: Tensor, geometry: Geometry, lengths: Tensor) -> Tensor:
+        """Apply P to the embeddings `hidden` [B, S, D]."""
+        del lengths
+        return run_layers(backbone.prelude, hidden, geometry)
+
+    def cells(self, state: Tensor, memory: Any) -> Tensor | None:
+        """Return the states [B, C, D] of the task's cells, None where they do not recur."""
+        del state, memory
+        return None
 
     @abstractmethod
     def first(self, backbone: Backbone, hidden: Tensor, geometry: Geometry, lengths: Tensor) -> Start:
@@ -79,6 +93,10 @@ class FullSequence(Recurrence):
     def answer(self, state: Tensor, memory: Geometry) -> Tensor:
         """See `Recurrence.answer`."""
         return take_positions(state, memory.answer_positions)
+
+    def cells(self, state: Tensor, memory: Geometry) -> Tensor | None:
+        """See `Recurrence.cells`."""
+        return None if memory.cells is None else take_positions(state, memory.cells.clamp(min=0))
 
     def read(self, backbone: Backbone, states: list[Tensor], memory: Geometry) -> Tensor:
         """See `Recurrence.read`."""

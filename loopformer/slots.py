@@ -26,6 +26,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from loopformer.backbone import Geometry, run_layers
+from loopformer.deferred import DeferredLinears
 
 FUSED_LAYERS = (Qwen2DecoderLayer, Qwen3DecoderLayer, LlamaDecoderLayer, MistralDecoderLayer)
 
@@ -75,6 +76,7 @@ class PromptMemory(Cache):
         readable: [B, S] bool, the prompt positions that slots may attend to: real tokens that are no slots themselves.
         rotary: position embeddings of the slots, [B, L, E] each.
         branches: tokens that each group has of its own between the prompt and the slots, or None.
+        linears: applies the linear maps of the loops (see `loopformer.deferred`).
     """
 
     def __init__(self, readable: Tensor, rotary: tuple[Tensor, Tensor], branches: BranchMemory | None = None) -> None:
@@ -84,6 +86,7 @@ class PromptMemory(Cache):
         self.branches = branches
         self.readable = readable
         self.rotary = rotary
+        self.linears = DeferredLinears()
         self.bias = torch.zeros(readable.shape, device=readable.device).masked_fill(~readable, -torch.inf)
 
     def update(
@@ -138,8 +141,14 @@ class FusedSlots:
             inner = cast("Any", layer)
             attended = self._attend(inner.self_attn, inner.input_layernorm(hidden), rotary, memory, G, L)
             hidden = hidden + attended
-            hidden = hidden + inner.mlp(inner.post_attention_layernorm(hidden))
+            hidden = hidden + self._feed_forward(inner.mlp, inner.post_attention_layernorm(hidden), memory)
         return hidden.reshape(B, G, L, D)
+
+    @staticmethod
+    def _feed_forward(mlp: Any, hidden: Tensor, memory: PromptMemory) -> Tensor:
+        linear = memory.linears
+        gated = mlp.act_fn(linear(mlp.gate_proj, hidden)) * linear(mlp.up_proj, hidden)
+        return linear(mlp.down_proj, gated)
 
     @staticmethod
     def _attend(
@@ -148,10 +157,11 @@ class FusedSlots:
         B, N, _ = hidden.shape
         E = attention.head_dim
         heads = (B, N, -1, E)
-        query, key = attention.q_proj(hidden).view(heads), attention.k_proj(hidden).view(heads)
+        linear = memory.linears
+        query, key = linear(attention.q_proj, hidden).view(heads), linear(attention.k_proj, hidden).view(heads)
         if hasattr(attention, "q_norm"):  # Qwen3
             query, key = attention.q_norm(query), attention.k_norm(key)
-        value = attention.v_proj(hidden).view(heads).transpose(1, 2)
+        value = linear(attention.v_proj, hidden).view(heads).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query.transpose(1, 2), key.transpose(1, 2), *rotary)
         query = query.to(value.dtype) * attention.scaling
 
@@ -177,7 +187,7 @@ class FusedSlots:
         own_weights = weights[..., S:].view(B, J, H // J, G, L, M)
         mixed = (weights[..., :S] @ stored_values).view(B, J, H // J, G, L, E)
         mixed = mixed + (own_weights * value if M == 1 else own_weights @ value)
-        return cast("Tensor", attention.o_proj(mixed.view(B, H, N, E).transpose(1, 2).reshape(B, N, H * E)))
+        return linear(attention.o_proj, mixed.view(B, H, N, E).transpose(1, 2).reshape(B, N, H * E))
 
 
 def record_prompt(layers: list[nn.Module], hidden: Tensor, geometry: Geometry, memory: PromptMemory) -> None:

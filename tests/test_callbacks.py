@@ -21,9 +21,10 @@ from datamodules.graph_evaluation import EvaluationSplit
 from datamodules.graph_sources import GraphStream
 from datamodules.tasks.graph_stream import Stage
 from loopformer.bridge import ReentryBridge
-from loopformer.executor import ExecutorModule, LossWeights
+from loopformer.executor import ExecutorModule
 from loopformer.halting import GRUController
 from loopformer.looped import DirectHead
+from loopformer.loss_weights import LossWeights
 from loopformer.optim import Optimizer
 from loopformer.recurrence import FixedPrompt
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,39 @@ import yaml
 from test_checkpoint import NETWORK
 from test_looped import QWEN_05B, trainable
 
-from loopformer import checkpoint
+from loopformer import checkpoint, language_checkpoint
+from loopformer.backbone import ScratchBackbone
+from loopformer.cells.matrix import Cell, Job, load_matrix
 from loopformer.cli import LoopformerCLI
+from loopformer.language_model import LanguageModel
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml"))
+MATRICES = [
+    ROOT / "configs/ablations" / name for name in ("matrix.yaml", "matrix_scratch.yaml", "matrix_tiny_base.yaml")
+]
+CONFIGS = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml") if path not in MATRICES
+)
 EXPERIMENTS = [path for path in CONFIGS if path.count("/") == 1]
 OVERLAYS = [path for path in CONFIGS if path.count("/") > 1]
-BASE, TINY = "configs/arch4_executor.yaml", "configs/backbone/tiny.yaml"
+BASE, TINY, CURRICULUM = "configs/arch4_executor.yaml", "configs/backbone/tiny.yaml", "configs/recipe/curriculum.yaml"
+PRETRAINED = "configs/backbone/tiny_pretrained.yaml"
+UNDER = {
+    "configs/ablations/bridge.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/count_free_prompt.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/cyclic_data.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/direct_loss.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/full_block.yaml": ["configs/arch3b.yaml"],
+    "configs/ablations/path_stream.yaml": [BASE, CURRICULUM],
+    "configs/ablations/stop_head.yaml": [BASE, "configs/ablations/count_in_prompt.yaml"],
+    "configs/recipe/depth_checkpoint.yaml": ["configs/arch1.yaml"],
+    "configs/recipe/trace_curriculum.yaml": ["configs/sft_trace.yaml"],
+    PRETRAINED: ["configs/arch3b.yaml"],
+    "configs/recipe/office_from_scratch.yaml": ["configs/program_office.yaml"],
+    "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
+    "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
+}
+"""The files that an overlay goes on top of; the Architecture 4 executor unless named here."""
 
 
 def chain(path: str) -> list[str]:
@@ -28,7 +54,10 @@ def chain(path: str) -> list[str]:
     if path in EXPERIMENTS:
         stage = "executor" in yaml.safe_load((ROOT / path).read_text())["model"]["init_args"]
         return [path] if stage else [path, TINY]
-    return [BASE, TINY] if path == TINY else [BASE, TINY, path]
+    experiment, *overlays = UNDER.get(path, [BASE])
+    if path == PRETRAINED:
+        return [experiment, *overlays, path]
+    return [experiment, TINY, *overlays, *([] if path == TINY else [path])]
 
 
 @pytest.fixture
@@ -38,39 +67,50 @@ def executor(tmp_path: Path) -> Path:
     return tmp_path / "executor"
 
 
-def arguments(path: str, executor: Path, output: Path) -> list[str]:
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """What base_lm.yaml exports, untrained."""
+    config = NETWORK["init_args"]["backbone"]["init_args"]["config"]
+    language_checkpoint.save(tmp_path / "base", LanguageModel(ScratchBackbone(config)), {})
+    return tmp_path / "base"
+
+
+def arguments(path: str, executor: Path, base: Path, output: Path) -> list[str]:
     files = chain(path)
     given = [word for file in files for word in ("--config", str(ROOT / file))]
     if "controller" in path or "timer" in path:
         given += ["--model.init_args.executor", str(executor)]
+    if path == PRETRAINED:
+        given += ["--model.init_args.network.init_args.backbone.init_args.model", str(base)]
     return [*given, "--output", str(output)]
 
 
 @pytest.mark.parametrize("path", CONFIGS)
-def test_config_builds(path: str, executor: Path, tmp_path: Path) -> None:
-    cli = LoopformerCLI(arguments(path, executor, tmp_path / "run"))
-    assert cli.model.network.labels[0] == " A"
+def test_config_builds(path: str, executor: Path, base: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cli = LoopformerCLI(arguments(path, executor, base, tmp_path / "run"))
+    # Lightning warns that arguments were given and quotes them; what they name is no complaint.
+    messages = [text for w in caught if not (text := str(w.message)).startswith("LightningCLI's args")]
+    assert not [text for text in messages if "ignored" in text or "network." in text]
+    labels = getattr(cli.datamodule, "labels", None)  # text tasks may have none
+    assert (
+        labels is None or isinstance(cli.model.network, LanguageModel) or cli.model.network.labels == list(labels.texts)
+    )
     assert len(cli.datamodule.train_dataloader()) > 0
     assert not (tmp_path / "run" / "config.yaml").exists(), "building a run writes no run"
 
 
-@pytest.mark.parametrize("path", CONFIGS)
-def test_printed_config_parses_back_to_itself(path: str, executor: Path, tmp_path: Path) -> None:
-    def printed(given: list[str]) -> str:
-        text = io.StringIO()
-        with redirect_stdout(text), pytest.raises(SystemExit):
-            LoopformerCLI([*given, "--print_config"])
-        return text.getvalue()
-
-    first = printed(arguments(path, executor, tmp_path / "run"))
+@pytest.mark.parametrize("path", [path for path in CONFIGS if "/ablations/" not in path])  # those: as cells, below
+def test_printed_config_parses_back_to_itself(path: str, executor: Path, base: Path, tmp_path: Path) -> None:
+    first = printed(arguments(path, executor, base, tmp_path / "run"))
     again = tmp_path / "printed.yaml"
     again.write_text(first)
     assert printed(["--config", str(again)]) == first
 
 
-def real_network(path: str) -> Any:
-    """The network of a config at its real size, from the Qwen2 configuration alone: no weights are fetched."""
-    config = yaml.safe_load((ROOT / path).read_text())["model"]["init_args"]["network"]
+def real_size(config: dict[str, Any]) -> Any:
+    """A network at its real size, from the Qwen2 configuration alone: no weights are fetched."""
     backbone = config["init_args"]["backbone"]
     assert backbone["init_args"]["model"] == "Qwen/Qwen2.5-0.5B-Instruct"
     split = backbone["init_args"]["split"]
@@ -83,14 +123,97 @@ def real_network(path: str) -> Any:
 
 
 def test_real_architecture_4_has_the_published_size() -> None:
-    network = real_network("configs/arch4_executor.yaml")
+    network = real_size(yaml.safe_load((ROOT / BASE).read_text())["model"]["init_args"]["network"])
     assert trainable(network) == 180_108_059
     assert trainable(network.halting) == 332_417
 
 
+def printed(given: list[str]) -> str:
+    """What --print_config prints; nothing is instantiated."""
+    text = io.StringIO()
+    with redirect_stdout(text), pytest.raises(SystemExit):
+        LoopformerCLI([*given, "--print_config"])
+    return text.getvalue()
+
+
+def cells(matrix: Path) -> dict[str, Cell]:
+    return load_matrix(matrix, ROOT)
+
+
+def cell_arguments(cell: Cell, output: Path, executor: Path | None = None) -> list[str]:
+    """What train.py gets, with absolute paths and an executor that exists."""
+    words = Job(cell, 1, output).train_command()[1:]
+    if executor is not None and cell.executor is not None:
+        words[words.index("--model.init_args.executor") + 1] = str(executor)
+    return [str(ROOT / word) if word.startswith("configs/") else word for word in words]
+
+
+CELLS = [(matrix, name) for matrix in MATRICES for name in cells(matrix)]
+SIZES = {
+    "arch1": 270_336,
+    "arch1_depth": 270_336,
+    "arch2": 387_073,
+    "arch3a": 387_073,
+    "arch3b": 387_073,
+    "arch3b_cyclic_data": 387_073,
+    "arch3b_count_free_prompt": 270_336 + 332_417,
+    "arch3b_bridge": 387_073 + 803_712,
+    "arch3b_direct_loss": 387_073 + 23_322,
+    "arch3b_full_block": 178_948_608 + 116_737,
+    "arch4": 180_108_059,
+    "arch4_count_in_prompt": 180_108_059,
+    "arch4_stop_head": 180_108_059 - 332_417 + 116_737,
+    "arch4_no_bridge": 180_108_059 - 803_712,
+    "arch4_bridge_scale_only": 180_108_059 - 803_712,
+    "arch4_lora": 180_108_059 - 178_948_608 + 270_336,
+    "arch4_everything": 180_108_059 - 178_948_608 + 494_032_768,
+    "arch4_no_direct_loss": 180_108_059 - 23_322,
+}
+"""Trainable parameters of the cells on the real backbone; the others have those of Architecture 4."""
+
+
+def test_every_overlay_is_in_a_matrix() -> None:
+    """Models without loops, and the base that they pretrain, are no cells: other commands evaluate them."""
+    others = {"configs/sft_trace.yaml", "configs/base_lm.yaml", "configs/recipe/trace_curriculum.yaml", PRETRAINED}
+    named = {file for matrix in MATRICES for cell in cells(matrix).values() for file in cell.configs}
+    assert sorted(set(CONFIGS) - named) == sorted(others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, cell in cells(MATRICES[0]).items() if cell.executor is None])
+def test_real_cells_have_their_sizes(name: str, tmp_path: Path) -> None:
+    cell = cells(MATRICES[0])[name]
+    config = yaml.safe_load(printed(cell_arguments(cell, tmp_path)))
+    assert config["data"]["init_args"]["seed"] == config["seed_everything"] == 1
+    network = real_size(config["model"]["init_args"]["network"])
+    assert trainable(network) == SIZES.get(name, SIZES["arch4"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("matrix", "name"), CELLS, ids=[f"{m.stem}-{name}" for m, name in CELLS])
+def test_printed_cells_parse_back_to_themselves(matrix: Path, name: str, executor: Path, tmp_path: Path) -> None:
+    first = printed(cell_arguments(cells(matrix)[name], tmp_path, executor))
+    again = tmp_path / "printed.yaml"
+    again.write_text(first)
+    assert printed(["--config", str(again)]) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("matrix", "name"), CELLS, ids=[f"{m.stem}-{name}" for m, name in CELLS])
+def test_cells_build_on_the_tiny_backbone(matrix: Path, name: str, executor: Path, tmp_path: Path) -> None:
+    cell = load_matrix(matrix, ROOT, [TINY] if matrix == MATRICES[0] else [])[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cli = LoopformerCLI(cell_arguments(cell, tmp_path / "runs", executor))
+    assert not [w for w in caught if "ignored" in str(w.message) or "network." in str(w.message)]
+    given = yaml.safe_load((ROOT / cell.configs[-1]).read_text())
+    adaptation = given.get("model", {}).get("init_args", {}).get("network", {}).get("init_args", {}).get("adaptation")
+    expected = adaptation["class_path"] if adaptation else "Everything"
+    assert type(cli.model.network.adaptation).__name__ == expected
+
+
 def test_overlays_state_only_differences() -> None:
     """A field that an overlay repeats with the value below it would rot silently."""
-    base = yaml.safe_load((ROOT / BASE).read_text())
 
     def repeated(over: Any, under: Any, where: str) -> list[str]:
         if isinstance(over, dict) and isinstance(under, dict):
@@ -100,4 +223,5 @@ def test_overlays_state_only_differences() -> None:
         return [where] if over == under and not where.endswith("class_path") else []
 
     for path in OVERLAYS:
+        base = yaml.safe_load((ROOT / UNDER.get(path, [BASE])[0]).read_text())
         assert repeated(yaml.safe_load((ROOT / path).read_text()), base, "") == [], path

@@ -128,12 +128,64 @@ def test_command_line(tmp_path: Path) -> None:
     assert summary["controller"]["reading_error"] < 0.01
     assert list(summary["by_range"])[:2] == ["1-6", "7-12"]
     again = summarize(OutcomeStore.load(output / "outcomes.safetensors"))
-    assert again == {name: value for name, value in summary.items() if name not in ("timing", "controller")}
+    assert again == {
+        name: value for name, value in summary.items() if name not in ("timing", "controller", "stop_rules")
+    }
     assert "times longer" in " ".join(run.stdout.split())
 
     second = run_evaluate("--checkpoint", str(model), "--output", str(output), *small)
     assert second.returncode == 2
     assert "holds results already" in second.stderr
+
+
+def test_several_checkpoints_are_compared_and_looked_into(tmp_path: Path) -> None:
+    timer, gru = saved(tmp_path / "timer" / "model", "AffineTimer"), saved(tmp_path / "gru" / "model", "GRUController")
+    small = ("--graph.graphs=1", "--graph.counts=1-8", "--graph.native_sample=0")
+    run = run_evaluate("--checkpoint", str(timer), str(gru), "--output", str(tmp_path / "both"), *small)
+    assert run.returncode == 0, run.stderr
+    assert {p.name for p in (tmp_path / "both").iterdir()} == {
+        "timer", "gru", "report.html", "table.md", "comparison.csv", "comparison.json",
+    }  # fmt: skip
+    summary = json.loads((tmp_path / "both" / "timer" / "summary.json").read_text())
+    assert {"forced", "learned", "oracle", "repeat", "converged"} == set(summary["stop_rules"])
+    assert summary["stop_rules"]["learned"]["strict"] == summary["strict"]
+    assert summary["stop_rules"]["forced"]["returned"] == summary["forced_final"]
+
+    folders = [str(tmp_path / "both" / name) for name in ("timer", "gru")]
+    again = run_evaluate("compare", "--runs", *folders, "--reference", "gru", "--output", str(tmp_path / "again"))
+    assert again.returncode == 0, again.stderr
+    differences = [
+        json.loads((tmp_path / where / "comparison.json").read_text())["differences"] for where in ("both", "again")
+    ]
+    both, other = differences[0]["gru"]["all"]["strict"], differences[1]["timer"]["all"]["strict"]
+    assert both["difference"] == -other["difference"]
+    assert (both["low"], both["high"]) == (-other["high"], -other["low"])
+
+    panel = (
+        "mechanism",
+        "--checkpoint",
+        str(timer),
+        "--graph",
+        "3",
+        "--loops",
+        "4",
+        "--output",
+        str(tmp_path / "look"),
+    )
+    look = run_evaluate(*panel)
+    assert look.returncode == 0, look.stderr
+    data = json.loads((tmp_path / "look" / "mechanism.json").read_text())
+    assert (data["instance"]["index"], data["instance"]["count"], len(data["letters"])) == (3, 4, 4)
+    for arguments, message in (
+        (panel, "exists"),
+        (("compare", "--runs", *folders, "--output", str(tmp_path / "both")), "holds results already"),
+        (("compare", "--runs", folders[0], "--output", str(tmp_path / "x")), "at least two"),
+        (("compere", "--runs", folders[0]), "'compere' is no command; use one of run, compare, mechanism"),
+    ):
+        mistake = run_evaluate(*arguments)
+        assert mistake.returncode == 2
+        assert message in mistake.stderr
+        assert len(mistake.stderr.strip().splitlines()) == 1
 
 
 def test_mistakes_are_one_line_errors(tmp_path: Path) -> None:

@@ -167,12 +167,17 @@ def groups(sizes):
 def test_training_order_groups_drops_nothing_and_shares_evenly(world):
     group = groups([7, 4, 9, 1])
     orders = [TrainingOrder(21, 4, 3, groups=group, rank=r, world=world) for r in range(world)]
-    assert len({len(order) for order in orders}) == 1
-    batches = [order.rows(2, i) for order in orders for i in range(len(order))]
-    assert all(len(set(group[rows])) == 1 for rows in batches)
-    distinct = {tuple(rows) for rows in batches}
-    assert len(batches) - len(distinct) < world
-    assert sorted(row for rows in distinct for row in rows) == list(range(21))
+    whole = TrainingOrder(21, 4 * world, 3, groups=group)
+    assert {len(order) for order in orders} == {len(whole)}
+    for i in range(len(whole)):
+        shares = [order.rows(2, i) for order in orders]
+        assert len({len(share) for share in shares}) == 1
+        together = np.concatenate(shares)
+        assert len(set(group[together])) == 1, "all ranks are at the same depth"
+        assert set(together) == set(whole.rows(2, i)), "they share out one process's batch"
+        assert len(together) - len(whole.rows(2, i)) < world
+    seen = [row for i in range(len(whole)) for row in whole.rows(2, i)]
+    assert sorted(seen) == list(range(21))
 
 
 def test_training_order_depends_on_seed_and_epoch_only():

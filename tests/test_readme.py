@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from loopformer.cells.__main__ import choose
+from loopformer.cells.__main__ import parse as parse_cells
+from loopformer.cells.matrix import load_matrix
 from loopformer.cli import LoopformerCLI
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,14 +46,35 @@ def test_python_runs() -> None:
 
 
 def test_evaluation_options_exist() -> None:
-    usage = subprocess.run(
-        [sys.executable, "evaluate.py", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    others = ("train.py", "benchmarks.")
+    others = ("train.py", "benchmarks.", "loopformer.cells", "dashboard")
     lines = [line for line in SHELL.splitlines() if not any(other in line for other in others)]
-    options = set(re.findall(r"(--[a-z_.]+)", "\n".join(lines)))
-    assert {"--checkpoint", "--graph.fresh", "--graph.counts", "--precision"} <= options
-    assert [option for option in options if option not in usage.stdout] == []
+    used: dict[str, set[str]] = {"compare": set(), "mechanism": set(), "": set()}
+    for line in lines:
+        command = next(name for name in used if f"evaluate.py {name} " in line or not name)
+        used[command] |= set(re.findall(r"(--[a-z_.]+)", line))
+    assert {"--checkpoint", "--graph.fresh", "--graph.counts", "--precision"} <= used[""]
+    assert "--reference" in used["compare"]
+    assert "--loops" in used["mechanism"]
+    for command, options in used.items():
+        usage = subprocess.run(
+            [sys.executable, "evaluate.py", *filter(None, [command]), "--help"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert [option for option in options if option not in usage.stdout] == []
+
+
+def test_dashboard_command_runs_dry() -> None:
+    (line,) = [line for line in SHELL.splitlines() if "loopformer.dashboard" in line]
+    command = [sys.executable, *shlex.split(line.split("#")[0])[1:], "--dry-run"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def test_commands_of_the_cells_parse() -> None:
+    lines = [line.split("#")[0] for line in SHELL.splitlines() if "loopformer.cells" in line]
+    assert len(lines) >= 4
+    for line in lines:
+        options, _ = parse_cells(shlex.split(line)[3:])
+        assert choose(load_matrix(ROOT / options.matrix, ROOT, options.config), options.cells)
 
 
 def test_named_files_exist() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -13,11 +14,14 @@ import torch
 from test_training import train
 
 from datamodules.graph_batcher import GraphBatcher
+from datamodules.graph_text import GraphTextBatcher
 from datamodules.tasks.graph_splits import published
+from datamodules.tasks.graph_text import GraphTexts
 from loopformer.adaptation import Frozen
 from loopformer.backbone import PretrainedBackbone
 from loopformer.looped import LoopedTransformer
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
+from loopformer.tokenizer import load_tokenizer
 
 QWEN = os.environ.get("LOOPFORMER_QWEN")
 pytestmark = [
@@ -70,6 +74,20 @@ def test_forty_updates_killed_and_resumed_lower_the_loss(tmp_path: Path) -> None
     print(f"mean loss of the first ten updates {first_ten:.4f}, of the last ten {last_ten:.4f}")
     assert last_ten < first_ten
     assert (output / "model" / "model.safetensors").stat().st_size < 800e6, "only what the base lacks is exported"
+
+
+def test_longest_row_of_the_trace_baseline_has_the_published_length() -> None:
+    assert QWEN is not None
+    tokenizer = load_tokenizer(QWEN)
+    graphs = published("cyclic", "train")
+    batcher = GraphTextBatcher(tokenizer, GraphTexts("steps"))
+    longest = batcher.batch(graphs[graphs.depth == 12])
+    assert int(longest.lengths.max()) == 439
+    assert set(longest.answer_lengths.tolist()) == {13}, "twelve letters and the end token"
+    assert int(batcher.batch(graphs[:512]).lengths.max()) == 439
+    text = tokenizer.decode(longest.input_ids[0, : longest.lengths[0]])
+    assert text.startswith("<|im_start|>system\n")
+    assert re.search(r"Answer:<\|im_end\|>\n<\|im_start\|>assistant\n[A-Z]( [A-Z]){11}<\|im_end\|>$", text)
 
 
 def read_losses(folder: Path) -> dict[int, float]:

@@ -10,8 +10,9 @@ import pytest
 from outcome_cases import synthetic_store
 from rich.console import Console
 
-from loopformer.evaluation.report import FIGURES, Run, markdown_table, report_html, rich_table, write_report
+from loopformer.evaluation.report import FIGURES, Run, report_html, write_report
 from loopformer.evaluation.summary import summarize
+from loopformer.evaluation.tables import range_table
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -44,7 +45,7 @@ class Outline(HTMLParser):
 
 
 def test_markdown(runs):
-    lines = markdown_table(runs[0].summary).splitlines()
+    lines = range_table(runs[0]).markdown().splitlines()
     assert lines[0].startswith("| N | queries | forced final % |")
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| all", "| 1-6", "| 7-12", "| 13-32"]
     assert len({line.count("|") for line in lines}) == 1
@@ -54,7 +55,7 @@ def test_markdown(runs):
 
 def test_rich(runs):
     console = Console(file=io.StringIO(), width=200)
-    console.print(rich_table(runs[0].summary, "GRU"))
+    console.print(range_table(runs[0]).rich("GRU"))
     assert "GRU" in console.file.getvalue()
     assert "13-32" in console.file.getvalue()
 
@@ -63,10 +64,13 @@ def test_page_stands_alone_and_has_an_outline(runs):
     page = report_html(runs)
     outline = Outline(page)
     assert outline.lang == "en"
-    assert [link for link in outline.links if not link.startswith("data:")] == []
+    assert [link for link in outline.links if not link.startswith(("data:", "#"))] == []
     assert outline.tags.count("h1") == 1
     assert outline.tags.count("title") == 1
-    assert outline.tags.count("table") == outline.tags.count("caption") > 3
+    assert outline.tags.count("table") > 3
+    anchors = [link[1:] for link in outline.links if link.startswith("#")]
+    assert anchors
+    assert all(page.count(f'id="{anchor}"') == 1 for anchor in anchors)
     assert page.count("plotly-graph-div") >= len(FIGURES)
     assert page.count("Plotly.newPlot") >= len(FIGURES)
     assert "<controller>" not in page.split("</script>")[-2]  # names are escaped
@@ -102,14 +106,35 @@ def test_poor_runs_still_make_a_page(options):
 PROBE = """<script>
 window.addEventListener("load", () => setTimeout(() => {
   const plots = [...document.querySelectorAll(".plotly-graph-div")];
-  const drawn = plots.filter(p => p.querySelectorAll(".scatterlayer .trace").length > 0);
+  const drawn = plots.filter(p => p.querySelector(".scatterlayer .trace, .barlayer .trace, .hm"));
   const background = getComputedStyle(document.body).backgroundColor, colour = plots[0].layout.font.color;
   const remote = performance.getEntriesByType("resource").map(r => r.name).filter(n => !n.startsWith("data:"));
   const wide = document.documentElement.scrollWidth > window.innerWidth;
-  document.title = `plots ${plots.length} drawn ${drawn.length} page ${background} text ${colour} wide ${wide} ` +
+  const hovered = plots.filter(p => {
+    const curve = p._fullData.findIndex(t => t.visible === true && t.hoverinfo !== "skip");
+    const map = p._fullData[curve].type === "heatmap";
+    Plotly.Fx.hover(p, map ? {xval: p.data[curve].x[0], yval: 0} : [{curveNumber: curve, pointNumber: 0}]);
+    return p.querySelector(".hoverlayer .legend, .hoverlayer .hovertext");
+  });
+  document.title = `plots ${plots.length} drawn ${drawn.length} hovered ${hovered.length} ` +
+    `page ${background} text ${colour} wide ${wide} ` +
     `remote ${remote.length}`;
 }, 500));
 </script></body>"""
+
+
+def browse(page, folder, scheme, width):
+    """Open a page in a real browser and return what the probe found out."""
+    path = folder / "probed.html"
+    head, _, tail = page.rpartition("</body>")
+    path.write_text(head + PROBE + tail)
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},900",
+        f"--user-data-dir={folder / 'profile'}", f"--blink-settings=preferredColorScheme={scheme}",
+        "--proxy-server=127.0.0.1:9", "--virtual-time-budget=10000", "--dump-dom", path.as_uri(),
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    return re.search(r"<title>(.*?)</title>", result.stdout)[1]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on this machine")
@@ -117,15 +142,8 @@ window.addEventListener("load", () => setTimeout(() => {
     ("scheme", "width", "page", "text"), [(1, 1200, "255, 255, 255", "#1f2937"), (0, 500, "20, 23, 28", "#e5e7eb")]
 )
 def test_a_browser_draws_it_without_a_network(tmp_path, runs, scheme, width, page, text):
-    path = tmp_path / "report.html"
-    head, _, tail = report_html(runs).rpartition("</body>")
-    path.write_text(head + PROBE + tail)
-    command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},900",
-        f"--user-data-dir={tmp_path / 'profile'}", f"--blink-settings=preferredColorScheme={scheme}",
-        "--proxy-server=127.0.0.1:9", "--virtual-time-budget=10000", "--dump-dom", path.as_uri(),
-    ]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-    title = re.search(r"<title>(.*?)</title>", result.stdout)[1]
-    count = len(FIGURES)
-    assert title == f"plots {count} drawn {count} page rgb({page}) text {text} wide false remote 0"
+    html = report_html(runs)
+    count = html.count('class="plotly-graph-div"')
+    assert count >= len(FIGURES)
+    title = browse(html, tmp_path, scheme, width)
+    assert title == f"plots {count} drawn {count} hovered {count} page rgb({page}) text {text} wide false remote 0"

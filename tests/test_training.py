@@ -48,12 +48,17 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["published", "curriculum"])
+@pytest.mark.parametrize("recipe", ["published", "curriculum", "ema"])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, recipe: str) -> None:
     """SIGKILL in the middle of an epoch, at whatever step it then is; the final weights are the same bit for bit."""
-    overlay = () if recipe == "published" else ("--config", "configs/recipe/curriculum.yaml")
-    # Two stages so short that the run passes from one to the next before and after the kill.
-    stages = () if recipe == "published" else ("--trainer.callbacks.init_args.gate=0.05",)
+    overlays = {
+        "published": (),
+        # Two stages so short that the run passes from one to the next before and after the kill.
+        "curriculum": ("configs/recipe/curriculum.yaml", "--trainer.callbacks.init_args.gate=0.05"),
+        "ema": ("configs/ablations/ema.yaml", "--trainer.callbacks.init_args.decay=0.9"),
+    }
+    overlay, stages = overlays[recipe][:1], overlays[recipe][1:]
+    overlay = ("--config", *overlay) if overlay else ()
     common = (*TINY, *overlay, *SMALL, *stages, "--trainer.max_steps=40")
     whole = train(*common, "--output", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.output  # type: ignore[attr-defined]

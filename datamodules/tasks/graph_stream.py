@@ -1,7 +1,8 @@
-"""Unlimited training graphs, drawn on the fly: the three cyclic kinds, vectorised, for a curriculum of stages.
+"""Unlimited training graphs, drawn on the fly and vectorised, for a curriculum of stages: cyclic kinds, or paths.
 
-A batch is a pure function of (seed, step, stage, rank), so a stream resumes from its step alone. The draws are NumPy's:
-these graphs are of the same distribution as the published mixture, not the same graphs.
+A batch is a pure function of (seed, step, stage, number of processes), so a stream resumes from its step alone. The
+draws are NumPy's: these graphs are of the same distributions as the published mixture and the published paths, not the
+same graphs.
 
 Shape legend: B graphs, n listed rules, V node names.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.tasks.graph import CYCLIC_KINDS, Graphs, node_names
+from datamodules.tasks.graph import CYCLIC_KINDS, KINDS, Graphs, node_names
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,9 @@ def draw_graphs(rng: np.random.Generator, size: int, nodes: int, letters: int = 
     Raises:
         ValueError: more nodes than there are names.
     """
-    names = len(node_names(letters))
-    if nodes > names:
-        raise ValueError(f"nodes: got {nodes}, there are {names} names; lower it or use letters=2")
     rows = np.arange(size)[:, None]
     # Positions 0..n-1 stand for a random ordered choice of n nodes, so "the next position" is already a random cycle.
-    members = np.argsort(rng.random((size, names)), axis=1).astype(np.int16)[:, :nodes]
+    members = _members(rng, size, nodes, letters)
     kind = rng.integers(len(CYCLIC_KINDS), size=size)
     following = np.empty((size, nodes), dtype=np.int64)
     following[:] = np.roll(np.arange(nodes), -1)
@@ -90,18 +88,63 @@ def draw_graphs(rng: np.random.Generator, size: int, nodes: int, letters: int = 
     )
 
 
-def draw_batch(stage: Stage, key: tuple[int, ...], letters: int = 1) -> Graphs:
+def draw_paths(rng: np.random.Generator, size: int, nodes: int, depth: int, letters: int = 1) -> Graphs:
+    """Draw `size` graphs whose first `depth` steps lead to different nodes; every other edge is random.
+
+    Args:
+        rng: source of randomness.
+        size: number of graphs B.
+        nodes: number of listed nodes n, more than `depth`.
+        depth: steps of the path.
+        letters: letters of a node name.
+
+    Raises:
+        ValueError: more nodes than there are names, or a path that is too long.
+    """
+    if depth >= nodes:
+        raise ValueError(f"depth: a path over {nodes} nodes has at most {nodes - 1} steps, got {depth}")
+    rows = np.arange(size)[:, None]
+    members = _members(rng, size, nodes, letters)  # in random order: positions 0..depth are the path
+    following = rng.integers(nodes, size=(size, nodes))
+    following[:, :depth] = np.arange(1, depth + 1)
+    shown = _orders(rng, size, nodes)
+    return Graphs(
+        sources=members[rows, shown],
+        targets=members[rows, following[rows, shown]],
+        start=members[:, 0],
+        depth=np.full(size, depth, dtype=np.int64),
+        kind=np.full(size, KINDS.index("path"), dtype=np.int64),
+        seed=np.zeros(size, dtype=np.int64),
+        index=np.arange(size),
+        letters=letters,
+    )
+
+
+def draw_batch(stage: Stage, key: tuple[int, ...], letters: int = 1, world: int = 1, paths: bool = False) -> Graphs:
     """Draw one depth-grouped batch of a stage.
 
     Args:
         stage: sizes and depths.
-        key: non-negative integers that decide everything: (seed, step, stage number, rank).
+        key: non-negative integers that decide everything: (seed, step, stage number, 0).
         letters: letters of a node name.
+        world: how many times the stage's batch size is drawn, for that many processes to share out.
+        paths: draw paths instead of the cyclic kinds.
     """
     rng = np.random.default_rng(key)
-    graphs = draw_graphs(rng, stage.batch_size, stage.nodes, letters)
+    size = stage.batch_size * world
+    if paths:
+        return draw_paths(rng, size, stage.nodes, int(rng.choice(stage.depths)), letters)
+    graphs = draw_graphs(rng, size, stage.nodes, letters)
     graphs.depth[:] = rng.choice(stage.depths)
     return graphs
+
+
+def _members(rng: np.random.Generator, size: int, nodes: int, letters: int) -> NDArray[np.int16]:
+    """[size, nodes] random ordered choices of `nodes` names."""
+    names = len(node_names(letters))
+    if nodes > names:
+        raise ValueError(f"nodes: got {nodes}, there are {names} names; lower it or use letters=2")
+    return np.argsort(rng.random((size, names)), axis=1).astype(np.int16)[:, :nodes]
 
 
 def _orders(rng: np.random.Generator, size: int, nodes: int) -> NDArray[np.int64]:

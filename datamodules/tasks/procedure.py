@@ -13,6 +13,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Generic, Literal, TypeVar
 
+UNDEFINED = -100
+"""Value of a field where it has none (the batches' IGNORE: no loss and no metric counts it)."""
+
+CELLS = None
+"""Instead of a label set, for a field whose value is the number of a cell (`Procedure.cells`)."""
+
 InstanceT = TypeVar("InstanceT")
 
 TextStyle = Literal["answer", "steps", "trace"]
@@ -59,12 +65,13 @@ class Procedure(ABC, Generic[InstanceT]):
     Attributes:
         labels: the label set of the visible state.
         views: names of the prompt views, the first is the complete prompt an ordinary model gets.
-        fields: label sets of named auxiliary state fields (optional extra targets per loop); empty for most tasks.
+        fields: named auxiliary state fields (optional extra targets per loop), each with its label set, or CELLS where
+            a value is the number of a cell; empty for most tasks.
     """
 
     labels: LabelSet
     views: ClassVar[tuple[str, ...]]
-    fields: Mapping[str, LabelSet] = MappingProxyType({})
+    fields: Mapping[str, LabelSet | None] = MappingProxyType({})
 
     @abstractmethod
     def prompt(self, instance: InstanceT, view: str) -> str:
@@ -83,8 +90,16 @@ class Procedure(ABC, Generic[InstanceT]):
         """Return the labels of the reference states after steps 1..N (length N)."""
 
     def field_states(self, instance: InstanceT) -> Mapping[str, Sequence[int]]:  # noqa: ARG002
-        """Return the labels of every named field at steps 0..N (length N + 1 each)."""
+        """Return the values of every named field at steps 0..N (length N + 1 each), UNDEFINED where there is none."""
         return {}
+
+    def cells(self, instance: InstanceT, view: str) -> Sequence[int]:  # noqa: ARG002
+        """Return the instance's cells in their own order, each as the index of one character of the prompt.
+
+        Cells are the symbols of a string, the cells of a tape or the lines of a program: what a field may point to, and
+        what a recurrence may let recur. A character stands for the token that holds it; the tokens must be distinct.
+        """
+        return []
 
     def facts(self, instance: InstanceT) -> Mapping[str, int]:  # noqa: ARG002
         """Return integers by which results may be broken down (kind, seed, tail, ...)."""
@@ -111,7 +126,15 @@ class Procedure(ABC, Generic[InstanceT]):
             fields = self.field_states(instance)
             for name, labels in self.fields.items():
                 texts = [
-                    f"{line}; {name}:{labels.texts[value]}" for line, value in zip(texts, fields[name][1:], strict=True)
+                    f"{line}; {name}:{_value(labels, value)}"
+                    for line, value in zip(texts, fields[name][1:], strict=True)
                 ]
             return TextExample(prompt, "\n".join(texts))
         raise ValueError(f"style: got {style!r}; use 'answer', 'steps' or 'trace'")
+
+
+def _value(labels: LabelSet | None, value: int) -> str:
+    """Write a field's value: a label's text, the number of a cell, "-" for none."""
+    if value == UNDEFINED:
+        return " -"
+    return f" {value}" if labels is None else labels.texts[value]

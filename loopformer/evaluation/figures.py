@@ -13,9 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopformer.evaluation.outcomes import OutcomeStore
-
-COLOURS = ("#3b82f6", "#f97316", "#10b981", "#d946ef", "#eab308", "#ef4444")
-"""Mid tones, readable on white and on near-black; they repeat after six runs."""
+from loopformer.evaluation.page import COLOURS, blank_figure
 
 SHARES = {
     "forced_final": ("forced final", "dot"),
@@ -23,7 +21,7 @@ SHARES = {
     "end_to_end": ("end to end", "dashdot"),
     "strict": ("strict", "solid"),
 }
-DASHES = ("dot", "dashdot", "dash")
+NEEDS_STOP = ("end_to_end", "strict")
 
 WINDOW = 9
 """Loops over which the line of the hazard is taken; odd, so that it is centred."""
@@ -46,31 +44,36 @@ class Run(NamedTuple):
 
 
 def survival_figure(runs: Sequence[Run]) -> go.Figure:
-    """Share of queries without an error up to each loop, at fixed requested counts.
-
-    The panel of the largest count is drawn with its bootstrap band; the others wait in the legend.
-    """
-    figure = _figure("Loop t", "Share of queries with F > t")
-    for colour, run in _coloured(runs):
-        panels = run.summary["survival"]
-        largest = max(panels, key=int, default=None)
-        for index, (count, panel) in enumerate(panels.items()):
+    """Share of queries without an error up to each loop, with its bootstrap band; a menu chooses the count."""
+    figure = blank_figure("Loop t", "Share of queries with F > t")
+    counts = sorted({count for run in runs for count in run.summary["survival"]}, key=int)
+    owners: list[str] = []
+    for count in counts:
+        for colour, run in _coloured(runs):
+            if count not in run.summary["survival"]:
+                continue
+            panel = run.summary["survival"][count]
             loops = list(range(1, len(panel["survival"]) + 1))
-            label = f"{run.name}, N = {count}"
-            if count == largest:
-                figure.add_trace(_band(loops, panel["low"], panel["high"], colour, label))
-            figure.add_trace(
-                go.Scatter(
-                    x=loops,
-                    y=panel["survival"],
-                    name=label,
-                    legendgroup=label,
-                    mode="lines" if len(loops) > 1 else "markers",
-                    line={"color": colour, "width": 2, "dash": "solid" if count == largest else DASHES[index % 3]},
-                    visible=True if count == largest else "legendonly",
-                    hovertemplate="%{y:.4f}",
-                )
+            group = f"{run.name}, N = {count}"
+            line = go.Scatter(
+                x=loops,
+                y=panel["survival"],
+                name=run.name,
+                legendgroup=group,
+                mode="lines" if len(loops) > 1 else "markers",
+                line={"color": colour, "width": 2},
+                hovertemplate="%{y:.4f}",
             )
+            for trace in (_band(loops, panel["low"], panel["high"], colour, group), line):
+                figure.add_trace(trace.update(visible=count == counts[-1]))
+                owners.append(count)
+    if len(counts) > 1:
+        buttons = [
+            {"label": f"N = {count}", "method": "update", "args": [{"visible": [owner == count for owner in owners]}]}
+            for count in reversed(counts)
+        ]
+        menu = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom", "pad": {"b": 4}}
+        figure.update_layout(updatemenus=[menu])
     return figure
 
 
@@ -80,7 +83,7 @@ def hazard_figure(runs: Sequence[Run]) -> go.Figure:
     Single loops are noisy where errors are rare: they are dots, and the line is the hazard over a window of loops,
     errors and risk sets summed.
     """
-    figure = _figure("Loop t", "First-error hazard")
+    figure = blank_figure("Loop t", "First-error hazard")
     for colour, run in _coloured(runs):
         pooled = run.summary["hazard"]["pooled"]
         loops = list(range(1, len(pooled["hazard"]) + 1))
@@ -91,6 +94,7 @@ def hazard_figure(runs: Sequence[Run]) -> go.Figure:
                 customdata=list(zip(pooled["errors"], pooled["at_risk"], strict=True)),
                 name=run.name,
                 legendgroup=run.name,
+                showlegend=False,
                 mode="markers",
                 marker={"color": colour, "size": 4, "opacity": 0.45},
                 hovertemplate="%{y:.5f} (%{customdata[0]:,} of %{customdata[1]:,})",
@@ -102,7 +106,7 @@ def hazard_figure(runs: Sequence[Run]) -> go.Figure:
             go.Scatter(
                 x=loops,
                 y=[float(e / n) if n else None for e, n in zip(errors[centred], at_risk[centred], strict=True)],
-                name=f"{run.name}, {WINDOW} loops",
+                name=run.name,
                 legendgroup=run.name,
                 mode="lines",
                 line={"color": colour, "width": 2},
@@ -113,25 +117,33 @@ def hazard_figure(runs: Sequence[Run]) -> go.Figure:
 
 
 def success_figure(runs: Sequence[Run]) -> go.Figure:
-    """Final letter, complete trajectory, end-to-end and strict success at each requested count."""
-    figure = _figure("Requested count N", "Share of queries")
+    """Final letter, complete trajectory, end-to-end and strict success at each requested count.
+
+    Of several runs strict success is shown (complete trajectories where no run has a stop rule); the rest waits in the
+    legend.
+    """
+    figure = blank_figure("Requested count N", "Share of queries")
+    main = "strict" if any(stops(run) for run in runs) else "complete"
     for colour, run in _coloured(runs):
         by_steps = run.summary["by_steps"]
         for offset, (name, (text, dash)) in enumerate(SHARES.items()):
+            if name in NEEDS_STOP and not stops(run):
+                continue
             shade = COLOURS[offset] if len(runs) == 1 else colour
             label = text.capitalize() if len(runs) == 1 else f"{run.name}, {text}"
-            shown = len(runs) == 1 or name == "strict"
-            if name == "strict":
+            shown = len(runs) == 1 or name == main or (name == "complete" and not stops(run))
+            if name == (main if stops(run) else "complete"):
                 ends = by_steps["intervals"][name]
-                figure.add_trace(_band(by_steps["steps"], ends["low"], ends["high"], shade, label))
+                band = _band(by_steps["steps"], ends["low"], ends["high"], shade, label)
+                figure.add_trace(band)
             figure.add_trace(_line(by_steps, by_steps[name], label, shade, dash, shown))
     return figure
 
 
 def stop_error_figure(runs: Sequence[Run]) -> go.Figure:
     """Stop loop minus requested count: median with the band from p10 to p90, over the queries that stopped."""
-    figure = _figure("Requested count N", "Stop loop minus N (loops)")
-    for colour, run in _coloured(runs):
+    figure = blank_figure("Requested count N", "Stop loop minus N (loops)")
+    for colour, run in stopping(runs):
         by_steps = run.summary["by_steps"]
         error = by_steps["stop_error"]
         figure.add_trace(_band(by_steps["steps"], error["p10"], error["p90"], colour, run.name))
@@ -141,8 +153,8 @@ def stop_error_figure(runs: Sequence[Run]) -> go.Figure:
 
 def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
     """Share of early, late and missing stops at each requested count."""
-    figure = _figure("Requested count N", "Share of queries")
-    for colour, run in _coloured(runs):
+    figure = blank_figure("Requested count N", "Share of queries")
+    for colour, run in stopping(runs):
         for offset, (name, (text, dash)) in enumerate(STOPS.items()):
             shade = COLOURS[offset] if len(runs) == 1 else colour
             label = text.capitalize() if len(runs) == 1 else f"{run.name}, {text}"
@@ -150,25 +162,18 @@ def stop_share_figure(runs: Sequence[Run]) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
+def stops(run: Run) -> bool:
+    """Whether a run has a stop rule: it stopped, or was watched for longer than it was asked to run."""
+    return bool((run.store.stops > 0).any()) or run.store.metadata.cap > int(run.store.steps.max())
+
+
+def stopping(runs: Sequence[Run]) -> list[tuple[str, Run]]:
+    """The runs with a stop rule, each with its colour among all."""
+    return [(colour, run) for colour, run in _coloured(runs) if stops(run)]
+
+
 def _coloured(runs: Sequence[Run]) -> list[tuple[str, Run]]:
     return [(COLOURS[index % len(COLOURS)], run) for index, run in enumerate(runs)]
-
-
-def _figure(x: str, y: str) -> go.Figure:
-    return go.Figure(
-        layout={
-            "template": "none",
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "system-ui, sans-serif", "size": 13},
-            "xaxis": {"title": {"text": x}, "zeroline": False},
-            "yaxis": {"title": {"text": y}, "zeroline": False, "automargin": True},
-            "hovermode": "x unified",
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-            "margin": {"l": 64, "r": 16, "t": 48, "b": 48},
-            "height": 400,
-        }
-    )
 
 
 def _line(

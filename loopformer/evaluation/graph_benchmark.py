@@ -164,6 +164,7 @@ def evaluate_graphs(
         ),
         letters=whole.letters,
         direct=whole.direct,
+        converged=whole.converged,
         reference=_reference(graphs, loops, 1 if network.count_free else len(counts)),
         row=_rows(len(graphs), len(counts), network.count_free),
         instance=torch.arange(len(graphs), dtype=torch.int32).repeat_interleave(len(counts)),

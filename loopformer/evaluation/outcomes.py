@@ -16,21 +16,20 @@ is safetensors with one JSON string (`OutcomeMetadata`) under the metadata key `
     successors int16 [I, K]  state that follows each letter, where a step depends on the state alone *
     estimates  float32 [E, L + 1]  estimate of the remaining steps at loops 0..L, of a stop rule that makes one *
     estimate   int32 [Q]     row of `estimates` of each query *
+    converged  int16 [R, V]  first loop whose state changed by less than each of `convergence.TOLERANCES`, 0 for none *
 
-R traces, L loops, Q queries, I instances, K labels, E different countdowns; * marks what may be left out. An executor
-that does not see the count has one trace per instance, shared by all its queries; for any other R = Q. A timer that
-reads the request alone has one countdown per requested count. Loops that a query did not need (after its requested
-count, once it has stopped) repeat the last letter that was read.
+R traces, L loops, Q queries, I instances, K labels, E different countdowns, V tolerances; * marks what may be left out.
+An executor that does not see the count has one trace per instance, shared by all its queries; for any other R = Q. A
+timer that reads the request alone has one countdown per requested count. Loops that a query did not need (after its
+requested count, once it has stopped) repeat the last letter that was read.
 
-Format 2 added the last four tensors. Files of format 1 are read; what needs those tensors is then left out.
+Format 2 added the last five tensors. Files of format 1 are read; what needs those tensors is then left out.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -39,6 +38,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from loopformer.evaluation.convergence import TOLERANCES
+from loopformer.files import atomic_path
 from loopformer.metrics.functional import IGNORE, MISSING, QueryOutcome, query_outcome
 
 FORMAT = 2
@@ -59,9 +60,10 @@ SCHEMA: dict[str, tuple[torch.dtype, str]] = {
     "successors": (torch.int16, "IK"),
     "estimates": (torch.float32, "EM"),
     "estimate": (torch.int32, "Q"),
+    "converged": (torch.int16, "RV"),
 }
 
-OPTIONAL = ("direct", "initial", "successors", "estimates", "estimate")
+OPTIONAL = ("direct", "initial", "successors", "estimates", "estimate", "converged")
 """Tensors that a store may leave out."""
 
 CHUNK = 2**20
@@ -113,6 +115,7 @@ class OutcomeStore:
     successors: Tensor | None = None
     estimates: Tensor | None = None
     estimate: Tensor | None = None
+    converged: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -204,25 +207,6 @@ class OutcomeStore:
             raise ValueError(f"{path}: {error}") from error
 
 
-@contextmanager
-def atomic_path(path: Path | str, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path` that takes its place when the block ends without an error.
-
-    Raises:
-        FileExistsError: if the file exists and `overwrite` is false.
-    """
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists: choose another path or pass overwrite=True.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
     if text is None:
         raise ValueError(f"{path} has no {KEY} metadata: it is not an outcome store.")
@@ -248,7 +232,7 @@ def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
 
 def _check_shapes(store: OutcomeStore) -> None:
     loops = store.metadata.loops
-    sizes: dict[str, int] = {"L": loops, "K": len(store.metadata.labels), "M": loops + 1}
+    sizes: dict[str, int] = {"L": loops, "K": len(store.metadata.labels), "M": loops + 1, "V": len(TOLERANCES)}
     schema = SCHEMA | {FACT + name: (torch.int32, "I") for name in store.facts}
     for name, tensor in store.tensors().items():
         dtype, dims = schema[name]
@@ -279,6 +263,7 @@ def _check_values(store: OutcomeStore) -> None:
         "stratum": (0, torch.iinfo(torch.int16).max),
         "initial": (0, letters - 1),
         "successors": (0, letters - 1),
+        "converged": (MISSING, meta.loops),
     }
     if (store.estimates is None) != (store.estimate is None):
         raise ValueError("estimates and estimate are given one without the other: store both or neither.")

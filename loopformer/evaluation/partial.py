@@ -16,8 +16,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from loopformer.evaluation.outcomes import atomic_path
 from loopformer.evaluation.trace import Part
+from loopformer.files import atomic_path
 
 LOGITS = "logits."
 
@@ -51,7 +51,7 @@ class PartialResults:
         return part, seconds
 
     def _save(self, path: Path, part: Part, seconds: float) -> None:
-        tensors = {"letters": part.letters, "stops": part.stops}
+        tensors = {"letters": part.letters, "stops": part.stops, "converged": part.converged}
         if part.direct is not None:
             tensors["direct"] = part.direct
         tensors |= {f"{LOGITS}{graph}.{column}": rows for (graph, column), rows in part.logits.items()}
@@ -75,7 +75,8 @@ class PartialResults:
         for name in [name for name in tensors if name.startswith(LOGITS)]:
             graph, column = name.removeprefix(LOGITS).split(".")
             logits[int(graph), int(column)] = tensors.pop(name)
-        part = Part(tensors["letters"], tensors.get("direct"), tensors["stops"], logits)
+        converged = tensors["converged"]
+        part = Part(tensors["letters"], tensors.get("direct"), tensors["stops"], logits, converged)
         return part, float(metadata["seconds"])
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph import Graphs
+from loopformer.evaluation.convergence import TOLERANCES, relative_change
 from loopformer.halting import HaltingInputs
 from loopformer.looped import LoopedTransformer
 from loopformer.shared_prefix import Prefix, SharedRollout, shared_rollout
@@ -39,12 +40,15 @@ class SharedTrace:
         direct: the same by the direct head, or None.
         stops: [B, G] int32 stop loops, 0 where none by the cap.
         logits: [N, K] label logits of loops 1..N, by (graph, request) that was probed.
+        converged: [B, G, V] int16 first loop whose state moved by less than each of `convergence.TOLERANCES`, 0 for
+            none among the loops that were run.
     """
 
     letters: Tensor
     direct: Tensor | None
     stops: Tensor
     logits: dict[tuple[int, int], Tensor]
+    converged: Tensor
 
 
 @torch.inference_mode()
@@ -70,6 +74,7 @@ def trace_requests(
     """
     shape = (len(graphs), len(counts))
     letters = torch.zeros(*shape, loops, dtype=torch.int16)
+    converged = torch.zeros(*shape, len(TOLERANCES), dtype=torch.int16)
     direct = None if network.direct_head is None else torch.zeros_like(letters)
     stops = torch.zeros(shape, dtype=torch.int32)
     logits: dict[tuple[int, int], Tensor] = {}
@@ -80,11 +85,11 @@ def trace_requests(
         asked = [(g, columns.index(column)) for g, column in probes if column in columns]
         run = _Run(network, batcher, graphs, [counts[column] for column in columns], cap, loops, asked)
         run.finish()
-        letters[:, columns], stops[:, columns] = run.letters, run.stops
+        letters[:, columns], stops[:, columns], converged[:, columns] = run.letters, run.stops, run.converged
         if direct is not None and run.direct is not None:
             direct[:, columns] = run.direct
         logits |= {(g, columns[i]): torch.stack(rows) for (g, i), rows in run.logits.items()}
-    return SharedTrace(letters, direct, stops, logits)
+    return SharedTrace(letters, direct, stops, logits, converged)
 
 
 class _Run:
@@ -115,6 +120,8 @@ class _Run:
         self.direct = None if network.direct_head is None else torch.zeros_like(self.letters)
         self.said = torch.zeros(B, G, loops, dtype=torch.bool)
         self.stops = torch.zeros(B, G, dtype=torch.int32)
+        self.converged = torch.zeros(B, G, len(TOLERANCES), dtype=torch.int16)
+        self.previous = prefix.requests[:, :, -1]
         self.logits: dict[tuple[int, int], list[Tensor]] = {probe: [] for probe in probes}
         self.origin = torch.arange(G).expand(B, -1)  # which request stands at each place
 
@@ -124,6 +131,7 @@ class _Run:
             if loop > 1:
                 self.rollout.step()
             self._stop(loop)
+            self._settle(loop)
             self._read(loop)
             if loop % COMPACT_EVERY == 0 and not self._compact(loop):
                 break
@@ -140,6 +148,15 @@ class _Run:
         fires = (logit >= 0).view(self.origin.shape).cpu()
         before = self.stops.gather(1, self.origin)
         self.stops.scatter_(1, self.origin, torch.where((before == 0) & fires, loop, before))
+
+    def _settle(self, loop: int) -> None:
+        answers = self.rollout.answers()
+        change = relative_change(torch.stack([self.previous.to(answers.dtype), answers], 2))
+        below = (change < change.new_tensor(TOLERANCES)).cpu()
+        places = self.origin[..., None].expand_as(below)
+        before = self.converged.gather(1, places)
+        self.converged.scatter_(1, places, torch.where((before == 0) & below, loop, before).short())
+        self.previous = answers
 
     def _read(self, loop: int) -> None:
         """Read the letters of the requests that want this loop: up to N, and where the model's answer is taken."""
@@ -182,6 +199,8 @@ class _Run:
                 offset = torch.arange(len(places))[:, None] * running.shape[1]
                 self.memory = self.memory[(places + offset).flatten().to(device)]
             self.rollout.keep(places.to(device))
+            kept = places.to(device)[..., None].expand(-1, -1, self.previous.shape[2])
+            self.previous = self.previous.gather(1, kept)
         return most > 0
 
 

@@ -36,17 +36,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from loopformer.evaluation.bootstrap import Interval, percentile_interval, ratio_draws, wilson
-from loopformer.evaluation.outcomes import OutcomeStore, atomic_path
+from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.tally import Reading, Tally, count_store, distances
+from loopformer.files import write_text
 from loopformer.metrics import PANELS, STOP_QUANTILES
 from loopformer.metrics.functional import (
     MISSING,
@@ -113,9 +114,7 @@ def summarize(store: OutcomeStore) -> dict[str, Any]:
         "trained_steps": list(meta.trained_steps),
         "queries": overall.pop("n"),
         **overall,
-        "by_range": _by_group(tally, ranges),
-        "by_training": _by_group(tally, _training_groups(present, meta.trained_steps)),
-        **{f"by_{name}": _by_fact(tally, store, name) for name in store.facts if name not in IDENTIFIERS},
+        **breakdowns(tally, store.facts, meta.fact_values, present, meta.trained_steps),
         "loop_accuracy": loop_accuracy(tally.letters),
         "survival": {str(n): _survival(tally, n) for n in panels},
         "hazard": {
@@ -127,8 +126,43 @@ def summarize(store: OutcomeStore) -> dict[str, Any]:
         "count_reading": None if tally.reading is None else _count_reading(tally, tally.reading),
         "by_steps": _by_steps(tally),
     }
-    plain: dict[str, Any] = _plain(document)
-    return plain
+    reduced: dict[str, Any] = plain(document)
+    return reduced
+
+
+class Cells(Protocol):
+    """A tally that gives the numbers of some graphs and requested counts."""
+
+    def cell(self, graphs: Tensor | None = None, steps: Sequence[int] | None = None) -> dict[str, Any]:
+        """Every metric with its n and its interval."""
+        ...
+
+
+def breakdowns(
+    tally: Cells,
+    facts: Mapping[str, Tensor],
+    fact_values: Mapping[str, Sequence[str]],
+    present: Sequence[int],
+    trained: Sequence[int],
+) -> dict[str, Any]:
+    """Cells by range of counts, by counts in training and by each fact, as `by_*`.
+
+    Args:
+        tally: sums over the queries.
+        facts: by name, [I] facts of each graph.
+        fact_values: names of the codes of a fact.
+        present: requested counts that occur.
+        trained: requested counts seen in training; empty where that is unknown.
+    """
+    return {
+        "by_range": _by_group(tally, {_label(span): [n for n in present if _within(n, span)] for span in RANGES}),
+        "by_training": _by_group(tally, _training_groups(present, trained)),
+        **{
+            f"by_{name}": _by_fact(tally, name, codes, fact_values.get(name))
+            for name, codes in facts.items()
+            if name not in IDENTIFIERS
+        },
+    }
 
 
 def write_summary(path: Path | str, summary: dict[str, Any], overwrite: bool = False) -> None:
@@ -137,8 +171,7 @@ def write_summary(path: Path | str, summary: dict[str, Any], overwrite: bool = F
     Raises:
         FileExistsError: if the file exists and `overwrite` is false.
     """
-    with atomic_path(path, overwrite) as temporary:
-        temporary.write_text(json.dumps(summary, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(summary, allow_nan=False) + "\n", overwrite)
 
 
 def _only(table: Tensor, n: int) -> Tensor:
@@ -160,7 +193,7 @@ def _hazard(table: Tensor, loops: int) -> dict[str, Any]:
     return {"hazard": hazard(table)[:loops], "errors": exposed.errors[:loops], "at_risk": exposed.at_risk[:loops]}
 
 
-def _by_group(tally: Tally, groups: dict[str, list[int]]) -> dict[str, Any]:
+def _by_group(tally: Cells, groups: dict[str, list[int]]) -> dict[str, Any]:
     return {name: tally.cell(steps=steps) for name, steps in groups.items() if steps}
 
 
@@ -174,9 +207,7 @@ def _training_groups(present: Sequence[int], trained: Sequence[int]) -> dict[str
     }
 
 
-def _by_fact(tally: Tally, store: OutcomeStore, name: str) -> dict[str, Any]:
-    codes = store.facts[name]
-    names = store.metadata.fact_values.get(name)
+def _by_fact(tally: Cells, name: str, codes: Tensor, names: Sequence[str] | None) -> dict[str, Any]:
     if name in FACT_RANGES:
         groups = {_label(span): _inside(codes, span) for span in FACT_RANGES[name]}
     else:
@@ -285,14 +316,14 @@ def _label(span: Span) -> str:
     return f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Reduce tensors and arrays to JSON types, nan to None."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float):
         return round(value, DECIMALS) if math.isfinite(value) else None
     return value

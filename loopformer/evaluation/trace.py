@@ -19,6 +19,7 @@ from torch import Tensor
 from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph import Graphs
+from loopformer.evaluation.convergence import TOLERANCES, Convergence
 from loopformer.evaluation.shared_trace import halting_inputs, trace_requests
 from loopformer.halting import HaltingInputs
 from loopformer.looped import LoopedTransformer
@@ -37,12 +38,14 @@ class Trace:
         letters: [R, L] int16 labels through C; `direct` alike by the direct head, or None.
         answers: [R, L, D] answer states, if they were asked for.
         logits: [P, L, K] of the probed rows.
+        converged: [R, V] int16 first loop whose state moved by less than each of `convergence.TOLERANCES`, 0 for none.
     """
 
     letters: Tensor
     direct: Tensor | None
     answers: Tensor | None
     logits: Tensor
+    converged: Tensor
 
 
 @torch.inference_mode()
@@ -61,10 +64,12 @@ def trace_batch(
     start = network.start(batch)
     states = network.states(start)
     rows = torch.tensor(list(probes), dtype=torch.long)
+    settled = Convergence(network.recurrence.answer(start.anchor, start.memory))
     parts: list[tuple[Tensor, Tensor | None, Tensor | None, Tensor]] = []
     for begin in range(0, loops, READ_EVERY):
         chunk = list(islice(states, min(READ_EVERY, loops - begin)))
         answers = torch.stack([network.recurrence.answer(s, start.memory) for s in chunk], 1)
+        settled.update(answers)
         logits = network.read(chunk, start)
         direct = None if network.direct_head is None else network.direct_head(answers).argmax(-1).short().cpu()
         parts.append(
@@ -76,6 +81,7 @@ def trace_batch(
         None if network.direct_head is None else torch.cat([d for d in directs if d is not None], 1),
         torch.cat([a for a in kept if a is not None], 1) if keep_answers else None,
         torch.cat(probed, 1),
+        settled.stops.cpu(),
     )
 
 
@@ -166,12 +172,14 @@ class Part:
         direct: the same by the direct head, or None.
         stops: [B, C] int32 stop loops, 0 where none by the cap.
         logits: [N, K] label logits of loops 1..N of the probed (graph, count) pairs.
+        converged: [R, V] int16 first loops at which the state settled, 0 where it did not.
     """
 
     letters: Tensor
     direct: Tensor | None
     stops: Tensor
     logits: dict[tuple[int, int], Tensor]
+    converged: Tensor
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,7 @@ def run_part(
     pairs = [(graph, column) for graph in probed for column in request.probes]
     trace = trace_requests(network, batcher, graphs, request.counts, request.cap, request.loops, pairs)
     direct = None if trace.direct is None else trace.direct.flatten(0, 1)
-    return Part(trace.letters.flatten(0, 1), direct, trace.stops, trace.logits)
+    return Part(trace.letters.flatten(0, 1), direct, trace.stops, trace.logits, trace.converged.flatten(0, 1))
 
 
 def _count_free(
@@ -234,7 +242,7 @@ def _count_free(
         for i, graph in enumerate(probed)
         for column in request.probes
     }
-    return Part(trace.letters, trace.direct, stops, logits)
+    return Part(trace.letters, trace.direct, stops, logits, trace.converged)
 
 
 def batched_part(network: LoopedTransformer, batcher: GraphBatcher, graphs: Graphs, request: Request) -> Part:
@@ -247,17 +255,19 @@ def batched_part(network: LoopedTransformer, batcher: GraphBatcher, graphs: Grap
     letters = torch.zeros(*shape, request.loops, dtype=torch.int16)
     direct = None if network.direct_head is None else letters.clone()
     stops = torch.zeros(shape, dtype=torch.int32)
+    converged = torch.zeros(*shape, len(TOLERANCES), dtype=torch.int16)
     for column, count in enumerate(request.counts):
         length = min(request.loops, request.cap if network.halting is not None else count)
         batch = batcher.batch(graphs, count, facts={}).to(network.label_ids.device)
         trace = trace_batch(network, batch, length, keep_answers=network.halting is not None)
         kept = torch.arange(request.loops).clamp(max=length - 1)  # loops that were not run repeat the last letter
-        letters[:, column] = trace.letters[:, kept]
+        letters[:, column], converged[:, column] = trace.letters[:, kept], trace.converged
         if direct is not None and trace.direct is not None:
             direct[:, column] = trace.direct[:, kept]
         if trace.answers is not None:
             stops[:, column] = batch_stops(network, batch, trace.answers)
-    return Part(letters.flatten(0, 1), None if direct is None else direct.flatten(0, 1), stops, {})
+    flat = None if direct is None else direct.flatten(0, 1)
+    return Part(letters.flatten(0, 1), flat, stops, {}, converged.flatten(0, 1))
 
 
 @torch.inference_mode()
@@ -280,4 +290,5 @@ def join_parts(parts: Sequence[Part], offsets: Sequence[int]) -> Part:
         direct=torch.cat(direct) if direct else None,
         stops=torch.cat([part.stops for part in parts]),
         logits=dict(logits),
+        converged=torch.cat([part.converged for part in parts]),
     )

@@ -16,6 +16,7 @@ from loopformer.metrics.count_reading import (
     SpentExactly,
 )
 from loopformer.metrics.count_sensitivity import CountGains, CountLosses
+from loopformer.metrics.field_accuracy import FieldAccuracy
 from loopformer.metrics.first_error import CorrectPrefix, Hazard, Survival
 from loopformer.metrics.first_error_kind import (
     EarlierState,
@@ -26,6 +27,7 @@ from loopformer.metrics.first_error_kind import (
     UnrecoveredConsistency,
 )
 from loopformer.metrics.functional import QueryOutcome, query_outcome, stop_loop
+from loopformer.metrics.generated import GeneratedShare, generated_metrics
 from loopformer.metrics.loop_accuracy import LoopAccuracy
 from loopformer.metrics.rates import (
     Complete,
@@ -76,7 +78,9 @@ __all__ = [
     "EndToEnd",
     "ExactStop",
     "FamilyMetric",
+    "FieldAccuracy",
     "ForcedFinal",
+    "GeneratedShare",
     "Hazard",
     "InitialEstimateError",
     "LargestDecrementError",
@@ -105,6 +109,7 @@ __all__ = [
     "WrongStretches",
     "WrongTime",
     "execution_metrics",
+    "generated_metrics",
     "query_outcome",
     "stop_loop",
 ]

@@ -18,6 +18,7 @@ from loopformer.metrics.functional.count_sensitivity import (
     pairwise_changes,
 )
 from loopformer.metrics.functional.family import Family, Ratio
+from loopformer.metrics.functional.field_accuracy import field_counts
 from loopformer.metrics.functional.first_error import (
     Exposure,
     correct_prefix,
@@ -28,6 +29,18 @@ from loopformer.metrics.functional.first_error import (
     survival,
 )
 from loopformer.metrics.functional.first_error_kind import CONSISTENCY, FIRST_ERROR_KINDS, UNVISITED, first_visits
+from loopformer.metrics.functional.generated import (
+    GENERATED_RATES,
+    Ending,
+    GeneratedOutcome,
+    generated_counts,
+    generated_outcome,
+    generated_rate,
+    generated_rows,
+    pack_paths,
+    parse_letter,
+    parse_path,
+)
 from loopformer.metrics.functional.loop_accuracy import loop_accuracy, loop_counts
 from loopformer.metrics.functional.outcomes import (
     IGNORE,
@@ -51,6 +64,7 @@ __all__ = [
     "COUNT_READING",
     "FAMILIES",
     "FIRST_ERROR_KINDS",
+    "GENERATED_RATES",
     "IGNORE",
     "MISSING",
     "RATES",
@@ -58,8 +72,10 @@ __all__ = [
     "SHARES",
     "TRANSITIONS",
     "UNVISITED",
+    "Ending",
     "Exposure",
     "Family",
+    "GeneratedOutcome",
     "QueryOutcome",
     "Ratio",
     "Sensitivity",
@@ -68,16 +84,24 @@ __all__ = [
     "count_sensitivity",
     "decrement_error",
     "exposure",
+    "field_counts",
     "first_error",
     "first_error_counts",
     "first_visits",
+    "generated_counts",
+    "generated_outcome",
+    "generated_rate",
+    "generated_rows",
     "hazard",
     "initial_error",
     "largest_errors",
     "loop_accuracy",
     "loop_counts",
+    "pack_paths",
     "paired_counts",
     "pairwise_changes",
+    "parse_letter",
+    "parse_path",
     "prefix_length",
     "quantile_of_counts",
     "query_outcome",

@@ -1,0 +1,40 @@
+"""Looped batches of the grammar task: the bracket machine and the prescribed search.
+
+data:
+  class_path: datamodules.grammar.GrammarDataModule
+  init_args:
+    train: {class_path: BracketStream}
+    validation: {class_path: BracketDepths}
+"""
+
+from __future__ import annotations
+
+from transformers import PreTrainedTokenizerBase
+
+from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream
+from datamodules.procedure import InstanceSet, InstanceStream, ProcedureDataModule
+
+__all__ = ["BracketDepths", "BracketStream", "GrammarDataModule", "SearchRuns", "SearchStream"]
+
+
+class GrammarDataModule(ProcedureDataModule):
+    """Loads runs of a grammar machine; one loop is one move, and the number of moves is never in the prompt.
+
+    Args:
+        tokenizer: the model's tokenizer (the command line links it from the model).
+        train: where training instances come from; default brackets to depth 6.
+        validation: what is evaluated during training; default brackets within and beyond that depth.
+        seed: seed of the stream. Not negative.
+
+    Raises:
+        ValueError: see `ProcedureDataModule`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        train: InstanceStream | None = None,
+        validation: InstanceSet | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(tokenizer, train or BracketStream(), validation or BracketDepths(), seed)

@@ -1,0 +1,211 @@
+"""LightningDataModule of the machine tasks.
+
+data:
+  class_path: datamodules.machine.MachineDataModule
+  init_args:
+    train: {class_path: MachineStream, init_args: {machine: fsm}}
+    validation: {class_path: MachineSet, init_args: {machine: fsm}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from datamodules.batch import Batch
+from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
+from datamodules.machine_batcher import MachineBatcher
+from datamodules.staged import StagedDataModule
+from datamodules.tasks.machines.family import MachineStage, Recipe, at_pace, curriculum, find_recipe
+from datamodules.tasks.machines.machine import Machines, concatenate
+from datamodules.tasks.machines.program import Pace
+from datamodules.tasks.machines.splits import TRAINED_DEPTHS, split
+from datamodules.tasks.procedure import LabelSet
+
+VALIDATION_SEED = 17
+CHECKED = 16
+"""Machines of every stage that are compared with the tokenizer when a run is set up."""
+
+
+class MachineStream:
+    """Unlimited machines, drawn on the fly, in stages that someone (a callback) advances.
+
+    Args:
+        machine: "fsm", "coloured", "registers", "jumps" or "stack".
+        recipe: the full size; default the task's own.
+        pace: "half" for two loops an instruction (programs only).
+        depths: requested steps to train, opened one after another.
+        stages: a curriculum of one's own instead of the default one.
+        batches_per_epoch: length of what counts as an epoch; every epoch has other machines.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    def __init__(
+        self,
+        machine: str = "fsm",
+        recipe: Recipe | None = None,
+        pace: Pace = "instruction",
+        depths: Sequence[int] = TRAINED_DEPTHS,
+        stages: list[MachineStage] | None = None,
+        batches_per_epoch: int = 1_000,
+    ) -> None:
+        if batches_per_epoch < 1:
+            raise ValueError(f"train.batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
+        if stages is not None and not stages:
+            raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
+        full = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
+        self.machine = machine
+        self.stages = curriculum(full, tuple(depths)) if stages is None else stages
+        self.stage = 0
+        self.batches_per_epoch = batches_per_epoch
+
+    def counts(self) -> list[int]:
+        """Numbers of loops that occur in training, in order."""
+        loops = {2 if getattr(stage.recipe, "pace", "") == "half" else 1 for stage in self.stages}
+        return sorted({depth * n for stage in self.stages for depth in stage.depths for n in loops})
+
+
+class MachineSet:
+    """Machines to validate on: the same number at each depth of a split.
+
+    Args:
+        machine: name of the task.
+        split: name of the split.
+        recipe: the size that is trained; default the task's own.
+        pace: as in training.
+        depths: requested steps (instructions).
+        per_depth: machines at each depth.
+        batch_size: machines of a batch on one rank, all of one depth.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    def __init__(
+        self,
+        machine: str = "fsm",
+        split: str = "unseen_rules",
+        recipe: Recipe | None = None,
+        pace: Pace = "instruction",
+        depths: Sequence[int] = (1, 2, 4, 6, 12, 24),
+        per_depth: int = 64,
+        batch_size: int = 64,
+    ) -> None:
+        for name, value in (("per_depth", per_depth), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"validation.{name}: got {value}; it must be 1 or more")
+        self.machine, self.split = machine, split
+        self.recipe = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
+        self.depths, self.per_depth, self.batch_size = tuple(depths), per_depth, batch_size
+
+    def machines(self) -> Machines:
+        """Draw the machines, the same ones each time."""
+        recipe = split(self.machine, self.split, self.recipe).recipe
+        parts = [
+            recipe.draw(np.random.default_rng((VALIDATION_SEED, depth)), self.per_depth, depth) for depth in self.depths
+        ]
+        return concatenate(parts)
+
+
+class _StreamBatches(BatchSource):
+    """The stream of one rank: a batch is a pure function of (seed, step, stage, rank)."""
+
+    def __init__(self, stream: MachineStream, batcher: MachineBatcher, seed: int, rank: int) -> None:
+        self._stream, self._batcher, self._seed, self._rank = stream, batcher, seed, rank
+
+    def __len__(self) -> int:
+        return self._stream.batches_per_epoch
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        stage = self._stream.stage
+        key = (self._seed, epoch * len(self) + position, stage, self._rank)
+        part = self._stream.stages[stage]
+        return self._batcher.batch(part.draw(key), runs=part.runs)
+
+
+class _SetBatches(BatchSource):
+    """The validation batches of one rank."""
+
+    def __init__(self, machines: Machines, batcher: MachineBatcher, batch_size: int, rank: int, world: int) -> None:
+        self._machines, self._batcher = machines, batcher
+        self._order = EvaluationOrder(machines.depth, batch_size, rank=rank, world=world)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        rows = self._order.rows(epoch, position)
+        return self._batcher.batch(self._machines[rows], ids=rows.tolist())
+
+
+class MachineDataModule(StagedDataModule):
+    """Loads machines for training and validation.
+
+    Args:
+        tokenizer: the model's tokenizer (the command line links it from the model).
+        train: where training machines come from; default the finite-state machine's curriculum.
+        validation: what is evaluated during training; default unseen tables at depths 1 to 24.
+        seed: seed of the stream. Not negative.
+
+    Attributes:
+        batcher: makes the batches; `MachineBatcher.batch` is open to anyone.
+
+    Raises:
+        ValueError: an option is out of range, or the tokenizer does not know the words.
+    """
+
+    train_source: MachineStream
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        train: MachineStream | None = None,
+        validation: MachineSet | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if seed < 0:
+            raise ValueError(f"seed: got {seed}; use 0 or more")
+        self.train_source = MachineStream() if train is None else train
+        self.validation = MachineSet(self.train_source.machine) if validation is None else validation
+        self.seed = seed
+        self.batcher = MachineBatcher(tokenizer)
+
+    @property
+    def label_ids(self) -> Tensor:
+        """[K] token id of each label, in label order."""
+        return self.batcher.label_ids
+
+    @property
+    def labels(self) -> LabelSet:
+        """Names and texts of the labels."""
+        return self.batcher.labels
+
+    def validation_counts(self) -> list[int]:
+        """Numbers of loops that occur in validation, in order."""
+        return [int(n) for n in np.unique(self.validation.machines().depth)]
+
+    def setup(self, stage: str) -> None:
+        """Compare prompts of every stage with the tokenizer, before anything is trained.
+
+        Args:
+            stage: Lightning's stage: "fit", "validate", "test" or "predict".
+        """
+        if stage == "fit":
+            for number, part in enumerate(self.stages):
+                self.batcher.check(part.draw((self.seed, number))[:CHECKED])
+        self.batcher.check(self.validation.machines()[:CHECKED])
+
+    def train_batches(self, rank: int, world: int) -> BatchSource:  # noqa: ARG002
+        """Return the stream of one rank."""
+        return _StreamBatches(self.train_source, self.batcher, self.seed, rank)
+
+    def val_dataloader(self) -> BatchLoader:
+        """Return this rank's validation batches."""
+        source = _SetBatches(self.validation.machines(), self.batcher, self.validation.batch_size, *self.place())
+        return BatchLoader(source, resumes=False)

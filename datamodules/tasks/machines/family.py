@@ -1,0 +1,240 @@
+"""The machine tasks by name: sizes, curricula, state fields, evaluation splits; each is a `Procedure`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from datamodules.tasks.machines.machine import IntArray, Machines
+from datamodules.tasks.machines.program import Pace
+from datamodules.tasks.machines.register_program import RegisterRecipe
+from datamodules.tasks.machines.stack_program import StackRecipe
+from datamodules.tasks.machines.tape import TapeRecipe
+from datamodules.tasks.machines.words import (
+    BITS,
+    COLOURS,
+    END,
+    NAMES,
+    NONE,
+    OPCODES,
+    REGISTERS,
+    STATES,
+    SYMBOLS,
+    label_set,
+    lookup,
+)
+from datamodules.tasks.procedure import LabelSet, Procedure
+
+Recipe = TapeRecipe | RegisterRecipe | StackRecipe
+
+ENDING = 0.2
+"""Share of training machines that end by themselves."""
+
+RECIPES: dict[str, Recipe] = {
+    "fsm": TapeRecipe(end_share=ENDING),
+    "coloured": TapeRecipe(states=26, colours=True, end_share=ENDING),
+    "registers": RegisterRecipe(end_share=ENDING),
+    "jumps": RegisterRecipe(branch_rate=0.25, targets=True, end_share=ENDING),
+    "stack": StackRecipe(end_share=ENDING),
+}
+"""The full-size machine of each task."""
+
+_OPERAND = (NONE, *STATES, *REGISTERS)
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "symbol": (END, *SYMBOLS, *COLOURS),
+    "next": (END, *NAMES),
+    "op": (END, *OPCODES),
+    "operand_1": _OPERAND,
+    "operand_2": _OPERAND,
+    "target": (NONE, END, *NAMES),
+    "jumps": BITS,
+    "phase": BITS,
+    **{f"register_{name}": STATES for name in REGISTERS},
+    **{f"stack_{place}": (NONE, *STATES) for place in range(1, 17)},
+}
+"""Values of every state field, the same in all machine tasks, so that one model can learn several."""
+
+
+def find_recipe(machine: str) -> Recipe:
+    """The full-size recipe of a task.
+
+    Raises:
+        ValueError: no such task.
+    """
+    if machine not in RECIPES:
+        raise ValueError(f"machine: got {machine!r}; use one of {', '.join(RECIPES)}")
+    return RECIPES[machine]
+
+
+def at_pace(recipe: Recipe, pace: Pace) -> Recipe:
+    """The same machine at another pace.
+
+    Raises:
+        ValueError: a tape machine has no halves to take.
+    """
+    if not isinstance(recipe, TapeRecipe):
+        return replace(recipe, pace=pace)
+    if pace == "half":
+        raise ValueError("pace: only programs have half instructions; use 'instruction' for a machine with a tape")
+    return recipe
+
+
+def field_labels(machines: Machines, loops: int) -> dict[str, IntArray]:
+    """[B, T + 1] label number by field, of a run of `loops` loops."""
+    return {name: lookup(FIELDS[name])[words] for name, words in machines.run(loops).state.items()}
+
+
+@dataclass(frozen=True)
+class MachineInstance:
+    """One machine, as a set of one."""
+
+    machines: Machines
+
+    def __post_init__(self) -> None:
+        if len(self.machines) != 1:
+            raise ValueError(f"machines: got {len(self.machines)}; an instance is a set of one")
+
+
+class MachineTask(Procedure[MachineInstance]):
+    """A machine task: prompts as text, labels and fields of one instance, examples for ordinary models.
+
+    Args:
+        machine: "fsm", "coloured", "registers", "jumps" or "stack".
+        recipe: how its machines are drawn; default the full size.
+    """
+
+    views: ClassVar[tuple[str, ...]] = ("full", "executor")
+
+    def __init__(self, machine: str, recipe: Recipe | None = None) -> None:
+        self.machine = machine
+        self.recipe = find_recipe(machine) if recipe is None else recipe
+        self.labels: LabelSet = label_set(STATES)
+        sample = self.recipe.draw(np.random.default_rng(0), 1, 1)
+        self.fields: Mapping[str, Any] = MappingProxyType(
+            {name: label_set(FIELDS[name]) for name in sample.run(1).state}
+        )
+
+    def draw(self, seed: int, depth: int) -> MachineInstance:
+        """Draw one machine that is asked for `depth` steps."""
+        return MachineInstance(self.recipe.draw(np.random.default_rng(seed), 1, depth))
+
+    def prompt(self, instance: MachineInstance, view: str) -> str:
+        """The "full" view, or the "executor" view without the count.
+
+        Raises:
+            ValueError: unknown view.
+        """
+        if view not in self.views:
+            raise ValueError(f"view: got {view!r}; use one of {', '.join(self.views)}")
+        return instance.machines.prompt().text(0, self.steps(instance) if view == "full" else None)
+
+    def steps(self, instance: MachineInstance) -> int:
+        """The number of loops."""
+        return int(instance.machines.depth[0])
+
+    def initial(self, instance: MachineInstance) -> int:
+        """The visible state before the first loop."""
+        return int(instance.machines.initial()[0])
+
+    def states(self, instance: MachineInstance) -> list[int]:
+        """The visible states."""
+        states: list[int] = instance.machines.run(self.steps(instance)).visible[0].tolist()
+        return states
+
+    def field_states(self, instance: MachineInstance) -> dict[str, list[int]]:
+        """The state fields at steps 0..N."""
+        return {name: v[0].tolist() for name, v in field_labels(instance.machines, self.steps(instance)).items()}
+
+    def facts(self, instance: MachineInstance) -> dict[str, int]:
+        """Length of tape or program and whether the machine ends by itself, among others."""
+        return {name: int(values[0]) for name, values in instance.machines.facts().items()}
+
+
+@dataclass(frozen=True)
+class MachineStage:
+    """One stage of a curriculum.
+
+    Attributes:
+        recipe: how the stage's machines are drawn.
+        depths: requested steps (instructions); each batch draws one of them.
+        batch_size: runs of a batch on one rank.
+        runs: runs of one machine behind one another; the model then reads their common table once.
+
+    Raises:
+        ValueError: a value is below 1, there is no depth, or the runs do not fill the batch evenly.
+    """
+
+    recipe: Recipe
+    depths: tuple[int, ...]
+    batch_size: int = 64
+    runs: int = 4
+
+    def __post_init__(self) -> None:
+        if not self.depths or min(self.depths) < 1:
+            raise ValueError(f"stages.depths: got {self.depths}; give at least one depth, each 1 or more")
+        if self.batch_size < 1:
+            raise ValueError(f"stages.batch_size: got {self.batch_size}; it must be 1 or more")
+        if self.runs < 1 or self.batch_size % self.runs:
+            raise ValueError(f"stages.runs: got {self.runs}; use a divisor of batch_size ({self.batch_size})")
+
+    def draw(self, key: tuple[int, ...]) -> Machines:
+        """Draw a batch; `key` (non-negative integers) decides everything."""
+        rng = np.random.default_rng(key)
+        machines = self.recipe.draw(rng, self.batch_size // self.runs, int(rng.choice(self.depths)))
+        return machines.repeat(rng, self.runs)
+
+
+def curriculum(recipe: Recipe, depths: tuple[int, ...] = (1, 2, 3, 4, 6)) -> list[MachineStage]:
+    """Growing machines that end at the full size: small ones at one step first, then longer runs, then all names.
+
+    Args:
+        recipe: the full size.
+        depths: depths to train, opened one after another.
+    """
+    small: Sequence[tuple[Recipe, int]]
+    if isinstance(recipe, TapeRecipe):
+        small = _tape_sizes(recipe)
+    elif isinstance(recipe, RegisterRecipe):
+        small = _register_sizes(recipe)
+    else:
+        small = _stack_sizes(recipe)
+    stages = [MachineStage(size, depths[:1], batch) for size, batch in small]
+    middle = replace(recipe, names=min(recipe.names, 32))
+    stages += [MachineStage(middle, depths[: count + 1], 64) for count in range(len(depths))]
+    return [*stages, MachineStage(recipe, depths, 64)] if middle != recipe else stages
+
+
+def _tape_sizes(full: TapeRecipe) -> list[tuple[TapeRecipe, int]]:
+    steps = [(4, 1, 4, 256), (8, 1, 6, 256), (4, 2, 6, 192), (8, 2, 8, 128), (13, 2, 10, 96), (26, 2, 12, 64)]
+    sizes = []
+    for states, symbols, cells, batch in steps:
+        if states <= full.states and symbols <= full.symbols and cells <= full.cells:
+            size = replace(full, states=states, symbols=symbols, cells=cells, names=12)
+            sizes.append((size, batch))
+    return sizes
+
+
+def _register_sizes(full: RegisterRecipe) -> list[tuple[RegisterRecipe, int]]:
+    known = [op for op in ("SET", "MOV", "INC", "DEC") if op in full.opcodes]
+    plain = replace(full, branch_rate=0.0, names=12)
+    sizes = [
+        (replace(plain, lines=lines, opcodes=tuple(known[:1])), batch)
+        for lines, batch in ((3, 256), (5, 192), (8, 128))
+        if lines <= full.lines
+    ]
+    sizes += [(replace(plain, opcodes=tuple(known[:count])), 128) for count in range(2, len(known) + 1)]
+    return [*sizes, (replace(plain, branch_rate=full.branch_rate), 128)] if full.branch_rate else sizes
+
+
+def _stack_sizes(full: StackRecipe) -> list[tuple[StackRecipe, int]]:
+    plain = replace(full, names=12)
+    return [
+        (replace(plain, lines=4, opcodes=("PUSH", "POP")), 256),
+        (replace(plain, opcodes=("PUSH", "POP")), 128),
+        (plain, 128),
+    ]

@@ -1,0 +1,1 @@
+"""Office programs: small business questions, answered by a program that a machine of ours runs."""

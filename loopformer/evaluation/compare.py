@@ -1,0 +1,180 @@
+"""Comparison of several evaluations on the same queries: differences with intervals, tables and one page.
+
+    python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
+
+Reads nothing but the runs' outcome stores; needs no model. Every difference is paired: both runs answer the same
+graphs, and their bootstrap draws are the same.
+
+Legend: I graphs, C requested counts, W columns of a tally.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from loopformer.evaluation.bootstrap import paired_difference
+from loopformer.evaluation.figures import Run, stops
+from loopformer.evaluation.outcomes import OutcomeStore
+from loopformer.evaluation.report import report_html
+from loopformer.evaluation.stop_rules import stop_rules
+from loopformer.evaluation.summary import summarize
+from loopformer.evaluation.tables import COLUMNS, STOPPING, difference_table, overall_table, tidy_csv
+from loopformer.evaluation.tally import Tally, count_store
+from loopformer.files import write_text
+
+STORE = "outcomes.safetensors"
+METRICS = (*COLUMNS, "correct_prefix")
+FORMAT = 1
+
+
+def load_runs(arguments: Sequence[str]) -> list[Run]:
+    """Read runs from their folders.
+
+    Args:
+        arguments: PATH or NAME=PATH each, PATH being the folder that an evaluation wrote, or its outcome store. The
+            default name is the folder's, with its parents as far as needed to tell runs apart.
+
+    Raises:
+        ValueError: fewer than two runs, a name twice, or a store that is not sound.
+        FileNotFoundError: there is no outcome store.
+    """
+    if len(arguments) < 2:
+        raise ValueError(f"runs: a comparison needs at least two, got {len(arguments)}")
+    named = [part.partition("=") if "=" in part else ("", "", part) for part in arguments]
+    paths = [Path(path) for *_, path in named]
+    names = [given or found for (given, *_), found in zip(named, run_names(paths), strict=True)]
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise ValueError(f"runs: two are called {twice[0]!r}; name them, as in --runs first=DIR second=DIR")
+    stores = [OutcomeStore.load(path if path.is_file() else path / STORE) for path in paths]
+    check_comparable(names, stores)
+    return [
+        Run(name, store, {**summarize(store), "stop_rules": stop_rules(store)})
+        for name, store in zip(names, stores, strict=True)
+    ]
+
+
+def check_comparable(names: Sequence[str], stores: Sequence[OutcomeStore]) -> None:
+    """Refuse runs that did not answer the same queries.
+
+    Raises:
+        ValueError: naming the run, what differs, and the fix.
+    """
+    first, name = stores[0], names[0]
+    for other, called in zip(stores[1:], names[1:], strict=True):
+        graphs = [store.metadata.digests.get("graphs", "unknown") for store in (first, other)]
+        if first.metadata.benchmark != other.metadata.benchmark or graphs[0] != graphs[1]:
+            raise ValueError(
+                f"runs: {called} was evaluated on other graphs than {name} (benchmark {other.metadata.benchmark}, "
+                f"graphs {graphs[1][:12]}, against {first.metadata.benchmark}, {graphs[0][:12]}); evaluate both with "
+                "the same benchmark and options"
+            )
+        same = len(first.steps) == len(other.steps) and bool(
+            (first.steps == other.steps).all() and (first.instance == other.instance).all()
+        )
+        if not same:
+            counts = [f"{int(s.steps.min())} to {int(s.steps.max())}, {len(s.steps):,} queries" for s in (first, other)]
+            raise ValueError(
+                f"runs: {called} was asked other counts ({counts[1]}) than {name} ({counts[0]}); evaluate both with "
+                "the same counts"
+            )
+
+
+def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
+    """Compare runs with one of them.
+
+    Args:
+        runs: at least two, on the same queries.
+        reference: name of the run that the others are compared with.
+
+    Returns:
+        plain JSON types: `runs`, `reference`, and `differences` by run and group ("all", ranges of requested counts):
+        each metric's `difference` to the reference, with the `low` and `high` end of its 95% interval (fractions, the
+        correct prefix in loops; None where one of the two is undefined).
+
+    Raises:
+        ValueError: no run is called so.
+    """
+    names = [run.name for run in runs]
+    if reference not in names:
+        raise ValueError(f"reference: no run is called {reference!r}; use one of {', '.join(names)}")
+    tallies = {run.name: count_store(run.store, []) for run in runs}
+    base = tallies[reference]
+    ranges = next(run for run in runs if run.name == reference).summary["by_range"]
+    with_rule = {run.name: stops(run) for run in runs}
+    both_stop = {name: with_rule[name] and with_rule[reference] for name in names}
+    groups = {"all": base.present, **{label: _within(base.present, label) for label in ranges}}
+    return {
+        "format": FORMAT,
+        "runs": names,
+        "reference": reference,
+        "differences": {
+            name: {label: _differences(tally, base, steps, both_stop[name]) for label, steps in groups.items() if steps}
+            for name, tally in tallies.items()
+            if name != reference
+        },
+    }
+
+
+def write_comparison(output: Path, runs: Sequence[Run], reference: str, overwrite: bool = False) -> dict[str, Any]:
+    """Write comparison.json, comparison.csv, table.md and report.html into a folder, each atomically.
+
+    Returns:
+        what `compare` returns.
+
+    Raises:
+        FileExistsError: a file exists and `overwrite` is false.
+    """
+    comparison = compare(runs, reference)
+    write_text(output / "report.html", report_html(runs, comparison), overwrite)
+    write_text(output / "comparison.csv", tidy_csv(runs), overwrite)
+    write_text(output / "table.md", markdown(runs, comparison), overwrite)
+    write_text(output / "comparison.json", json.dumps(comparison, allow_nan=False) + "\n", overwrite)
+    return comparison
+
+
+def markdown(runs: Sequence[Run], comparison: dict[str, Any]) -> str:
+    """The table of all runs and the differences to the reference."""
+    return overall_table(runs).markdown() + "\n" + difference_table(comparison).markdown()
+
+
+def _differences(tally: Tally, base: Tally, steps: Sequence[int], both_stop: bool) -> dict[str, Any]:
+    chosen = torch.isin(torch.tensor(base.present), torch.tensor(list(steps)))
+    sums = [each.sums[:, chosen].sum(dim=1).numpy() for each in (tally, base)]
+    columns = [[each.pairs[name] for name in METRICS] for each in (tally, base)]
+    sides = [
+        (rows[:, [above for above, _ in pairs]], rows[:, [below for _, below in pairs]])
+        for rows, pairs in zip(sums, columns, strict=True)
+    ]
+    estimate, (low, high) = paired_difference(base.draws, sides[0], sides[1])
+    values = np.round(np.stack([estimate, low, high], axis=1), 8)
+    found = {}
+    for name, row in zip(METRICS, values, strict=True):
+        known = both_stop or name not in STOPPING  # a run without a stop rule does not stop wrongly
+        ends = [float(value) if known and np.isfinite(value) else None for value in row]
+        found[name] = dict(zip(("difference", "low", "high"), ends, strict=True))
+    return found
+
+
+def _within(counts: Sequence[int], label: str) -> list[int]:
+    """The counts of a range that the summary calls "7-12", "7" or "257+"."""
+    low, _, high = label.removesuffix("+").partition("-")
+    largest = float("inf") if label.endswith("+") else int(high or low)
+    return [n for n in counts if int(low) <= n <= largest]
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of each path that tell it from the others."""
+    parts = [(path.parent if path.suffix else path).resolve().parts for path in paths]
+    for length in range(1, max(len(p) for p in parts) + 1):
+        names = ["/".join(p[-length:]) for p in parts]
+        if len(set(names)) == len(names):
+            return names
+    return names

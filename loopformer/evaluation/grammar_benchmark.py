@@ -1,0 +1,215 @@
+"""The grammar benchmark of looped models: runs of a grammar machine, one loop per move, into an outcome store.
+
+Every instance is rolled out some loops beyond its last move, so that a late stop is told from a missing one. The number
+of moves is not in the prompt: the stop rule finds the end, and the moves count whether or not it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datamodules.batch import IGNORE, Batch
+from datamodules.grammar_sources import BracketDepths, SearchRuns
+from datamodules.procedure_batcher import ProcedureBatcher
+from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
+from datamodules.tasks.grammar.brackets import bracket_suite
+from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
+from datamodules.tasks.grammar.suites import FAMILIES
+from datamodules.tasks.procedure import Procedure
+from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
+from loopformer.looped import LoopedTransformer
+from loopformer.metrics.functional import stop_loop
+
+EVALUATION_SEED = 11
+"""Seed of the benchmark's strings; the validation during training uses another."""
+
+
+@dataclass
+class GrammarOptions:
+    """What to evaluate. The first three are for models of brackets, the next three for models of the search.
+
+    Attributes:
+        depths: openers of the strings, such as "8,16,32".
+        per_depth: correct strings at each depth, and as many with one wrong closer.
+        suite: also run the 46 strings of the suite of brackets, written in the training alphabet.
+        families: families of search puzzles, such as "recursion,nesting".
+        longest: most moves of a search; all kinds of runs up to it are asked.
+        letterings: letterings of each kind of search.
+        slack: loops beyond the last move at which a stop still counts as late rather than missing.
+        batch_size: instances of one rollout.
+    """
+
+    depths: str = "2,4,6,8,16,24,32,48,64"
+    per_depth: int = 64
+    suite: bool = True
+    families: str = "recursion,nesting"
+    longest: int = 40
+    letterings: int = 4
+    slack: int = 16
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("per_depth", "longest", "letterings", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"grammar.{name}: needs at least 1, got {getattr(self, name)}")
+        if self.slack < 0:
+            raise ValueError(f"grammar.slack: needs at least 0, got {self.slack}")
+
+
+@dataclass
+class Questions:
+    """The instances of an evaluation.
+
+    Attributes:
+        task: their task.
+        instances: the instances.
+        facts: extra facts by name, one integer per instance.
+        fact_values: names of the codes of a fact.
+    """
+
+    task: Procedure[Any]
+    instances: Sequence[Any]
+    facts: dict[str, list[int]]
+    fact_values: dict[str, tuple[str, ...]]
+
+
+def bracket_questions(options: GrammarOptions) -> Questions:
+    """Return the bracket strings of an evaluation: by depth, and the suite.
+
+    Raises:
+        ValueError: a depth is no number or below 1.
+    """
+    try:
+        depths = sorted({int(depth) for depth in options.depths.split(",")})
+    except ValueError:
+        raise ValueError(f"grammar.depths: {options.depths!r} is not of the form 8,16,32") from None
+    strings = BracketDepths(depths, options.per_depth, EVALUATION_SEED).instances()
+    # Both alphabets of the suite ask the same 46 questions once they are written in one alphabet.
+    suite = strings_of(bracket_suite()[:46]) if options.suite else []
+    in_suite = [0] * len(strings) + [1] * len(suite)
+    return Questions(BracketTask(), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
+
+
+def search_questions(options: GrammarOptions) -> Questions:
+    """Return the search puzzles of an evaluation: every kind of run up to a length.
+
+    Raises:
+        ValueError: unknown families.
+    """
+    families = [family.strip() for family in options.families.split(",")]
+    runs = SearchRuns(families, longest=options.longest, letterings=options.letterings, seed=EVALUATION_SEED)
+    instances = runs.instances()
+    return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
+
+
+def choose_questions(network: LoopedTransformer, options: GrammarOptions) -> Questions:
+    """Return the questions that a model's labels can answer.
+
+    Raises:
+        ValueError: its labels are those of no grammar machine.
+    """
+    if network.labels == list(MOVE_LABELS.texts):
+        return bracket_questions(options)
+    if network.labels == list(SEARCH_LABELS.texts):
+        return search_questions(options)
+    raise ValueError(
+        f"checkpoint: its {len(network.labels)} labels are not the moves of a grammar machine; "
+        "train with configs/grammar_brackets.yaml"
+    )
+
+
+def evaluate_grammar(
+    checkpoint: Checkpoint,
+    options: GrammarOptions,
+    advance: Callable[[int], None] = lambda _: None,
+    begin: Callable[[int], None] = lambda _: None,
+) -> OutcomeStore:
+    """Run the benchmark.
+
+    Args:
+        checkpoint: the model.
+        options: what to evaluate.
+        advance: called with the number of instances finished.
+        begin: called once with the number of all instances.
+
+    Raises:
+        ValueError: an option is out of range, or the model's labels are not the moves.
+    """
+    network = checkpoint.network
+    questions = choose_questions(network, options)
+    batcher = ProcedureBatcher(questions.task, network.backbone.tokenizer)
+    steps = np.array([questions.task.steps(instance) for instance in questions.instances])
+    size, loops = len(steps), int(steps.max()) + options.slack
+    begin(size)
+    letters = torch.zeros(size, loops, dtype=torch.int16)
+    reference = torch.full((size, loops), IGNORE, dtype=torch.int16)
+    stops = torch.zeros(size, dtype=torch.int32)
+    facts: dict[str, Tensor] = {
+        name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()
+    }
+    for rows, batch in _batches(questions, batcher, steps, options.batch_size):
+        count = batch.labels.shape[1] + options.slack
+        read, stopped = _run(network, batch, count)
+        letters[rows, :count] = read
+        letters[rows, count:] = read[:, -1:]  # never counted: these loops lie beyond the slack
+        reference[rows, : batch.labels.shape[1]] = batch.labels.to(torch.int16)
+        stops[rows] = stopped
+        for name, values in batch.facts.items():
+            facts.setdefault(name, torch.zeros(size, dtype=torch.int32))[rows] = values.to(torch.int32)
+        advance(len(rows))
+    return OutcomeStore(
+        metadata=OutcomeMetadata(
+            benchmark="grammar",
+            labels=tuple(batcher.labels.names),
+            loops=loops,
+            cap=loops,
+            digests=_digests(checkpoint, questions),
+            trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
+            fact_values=questions.fact_values,
+        ),
+        letters=letters,
+        reference=reference,
+        row=torch.arange(size, dtype=torch.int32),
+        instance=torch.arange(size, dtype=torch.int32),
+        steps=torch.from_numpy(steps.astype(np.int32)),
+        stops=stops,
+        stratum=(2 * facts["depth"] + facts["accept"]).to(torch.int16),
+        facts=facts,
+    )
+
+
+def _batches(
+    questions: Questions, batcher: ProcedureBatcher[Any], steps: np.ndarray, size: int
+) -> Iterator[tuple[Tensor, Batch]]:
+    """Yield batches of runs of like lengths with their rows."""
+    order = np.argsort(steps, kind="stable")
+    for first in range(0, len(order), size):
+        rows = order[first : first + size]
+        yield torch.from_numpy(rows), batcher.batch([questions.instances[row] for row in rows])
+
+
+@torch.inference_mode()
+def _run(network: LoopedTransformer, batch: Batch, loops: int) -> tuple[Tensor, Tensor]:
+    """Return the moves [B, T] int16 and the stop loops [B] int32 of a rollout."""
+    rollout = network.rollout(batch.to(network.label_ids.device), loops)
+    stops = None if rollout.stop_logits is None else stop_loop(rollout.stop_logits)
+    stops = torch.zeros(len(batch), dtype=torch.int32) if stops is None else stops.to("cpu", torch.int32)
+    return rollout.letter_logits.argmax(-1).to("cpu", torch.int16), stops
+
+
+def _digests(checkpoint: Checkpoint, questions: Questions) -> dict[str, str]:
+    files = {"model": WEIGHTS, "config": CONFIG}
+    digests = {
+        name: hashlib.sha256((checkpoint.directory / file).read_bytes()).hexdigest() for name, file in files.items()
+    }
+    view = questions.task.views[0]
+    texts = "\n".join(questions.task.prompt(instance, view) for instance in questions.instances)
+    return {**digests, "instances": hashlib.sha256(texts.encode()).hexdigest()}

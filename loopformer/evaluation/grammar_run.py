@@ -1,0 +1,50 @@
+"""One evaluation on grammar machines from a loaded model to the files in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from loopformer.checkpoint import Checkpoint
+from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
+from loopformer.evaluation.summary import write_summary
+from loopformer.files import atomic_path
+
+
+def run_grammar(
+    checkpoint: Checkpoint, output: Path, options: GrammarOptions, name: str, overwrite: bool, console: Console
+) -> dict[str, Any]:
+    """Evaluate, write outcomes.safetensors, table.md and summary.json, print the table.
+
+    Args:
+        checkpoint: the model.
+        output: folder for the results.
+        options: what to evaluate.
+        name: how the model is called.
+        overwrite: replace results that the folder holds already.
+        console: where the table is printed.
+
+    Returns:
+        the summary.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("runs", total=None)
+        store = evaluate_grammar(
+            checkpoint,
+            options,
+            advance=lambda n: progress.advance(bar, n),
+            begin=lambda total: progress.update(bar, total=total),
+        )
+    summary = summarize_grammar(store)
+    store.save(output / "outcomes.safetensors", overwrite)
+    with atomic_path(output / "table.md", overwrite) as path:
+        path.write_text(grammar_markdown(summary))
+    write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+    console.print(grammar_table(summary, f"{name}: {summary['instances']:,} runs, percent"))
+    console.print(f"written to {output}")
+    return summary

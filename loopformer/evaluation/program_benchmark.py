@@ -1,0 +1,78 @@
+"""The program benchmark of evaluate.py: one part of it at a time, each with options of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from loopformer import language_checkpoint
+from loopformer.evaluation.office_benchmark import OfficeOptions, evaluate_office
+from loopformer.evaluation.office_summary import markdown
+
+
+@dataclass
+class ProgramOptions:
+    """What to evaluate.
+
+    Attributes:
+        part: "office" asks a language model for office programs.
+        office: options of that part.
+    """
+
+    part: str = "office"
+    office: OfficeOptions = field(default_factory=OfficeOptions)
+
+    def __post_init__(self) -> None:
+        if self.part not in PARTS:
+            raise ValueError(f"part: {self.part!r} is unknown; use one of {', '.join(PARTS)}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part runs and writes.
+
+    Attributes:
+        checkpoint: folder, or id of a model on the Hub.
+        output: folder for the results.
+        device: torch device.
+        dtype: type of autocast, None for none.
+        overwrite: replace results that the output folder holds.
+    """
+
+    checkpoint: str
+    output: Path
+    device: str = "cpu"
+    dtype: torch.dtype | None = None
+    overwrite: bool = False
+
+
+def evaluate_program(options: ProgramOptions, place: Place) -> None:
+    """Run a part of the benchmark and write its results; summary.json comes last."""
+    PARTS[options.part](options, place)
+
+
+def _office(options: ProgramOptions, place: Place) -> None:
+    model = language_checkpoint.load(place.checkpoint, place.device)
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("answers", total=None)
+        with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
+            summary = evaluate_office(
+                model,
+                options.office,
+                place.output,
+                advance=lambda done: progress.advance(bar, done),
+                begin=lambda total: progress.update(bar, total=total),
+                overwrite=place.overwrite,
+            )
+    console.print(markdown(summary), soft_wrap=True, markup=False)
+
+
+PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office}
+"""What runs each part."""

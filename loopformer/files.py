@@ -1,0 +1,37 @@
+"""Writing files so that nobody ever sees half of one, whatever kills the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_path(path: Path | str, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary path beside `path` that takes its place when the block ends without an error.
+
+    Raises:
+        FileExistsError: if the file exists and `overwrite` is false.
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists: choose another path or pass overwrite=True.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str, overwrite: bool = False) -> None:
+    """Write a text file in UTF-8, atomically.
+
+    Raises:
+        FileExistsError: if the file exists and `overwrite` is false.
+    """
+    with atomic_path(path, overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8")

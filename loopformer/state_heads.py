@@ -1,0 +1,182 @@
+"""Named fields of the state, read at every loop: extra targets that say what the state has to carry.
+
+A head per field reads the states of loops 0..T (loop 0 is the prelude's). Its cross-entropy against the task's field
+labels (`Batch.fields`) is one more loss term; nothing it reads out is ever fed back, so a model can be used without.
+
+    state_heads:
+      class_path: StateHeads
+      init_args:
+        heads:
+          symbol: {class_path: ClassHead, init_args: {values: 6}}     # a label of a label set, from the answer's state
+          next: {class_path: PointerHead}                             # a cell of the prompt, from the answer's state
+          head: {class_path: MarkerHead}                              # a cell, from the recurring cells' own states
+
+Shape legend: B batch, T loops, C cells, D hidden, V values of a field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+CELLS = "cells"
+"""Size of a field whose value is a cell: as many values as the instance has cells."""
+
+
+@dataclass
+class FieldInputs:
+    """What the heads may read, at loops 0..T.
+
+    Attributes:
+        answers: [B, T + 1, D] answer states; the first is P's, the others R's.
+        coda: [B, T + 1, D] the same behind C, if a head asked for it.
+        cells: [B, T + 1, C, D] states of the cells, where the cells recur.
+        anchors: [B, C, D] P's output at the cells, where the task has cells.
+        mask: [B, C] bool, the real cells.
+    """
+
+    answers: Tensor
+    coda: Tensor | None = None
+    cells: Tensor | None = None
+    anchors: Tensor | None = None
+    mask: Tensor | None = None
+
+
+class FieldHead(nn.Module):
+    """Interface of the head of one field.
+
+    Attributes:
+        size: number of values of the field, or CELLS.
+        reads_coda: whether it needs the answer's state behind C.
+    """
+
+    size: int | str = CELLS
+    reads_coda: bool = False
+
+    def build(self, hidden_size: int) -> None:
+        """Create the parameters for states of width `hidden_size`."""
+        raise NotImplementedError
+
+    def forward(self, inputs: FieldInputs) -> Tensor:
+        """Return the field's logits [B, T + 1, V] in float32."""
+        raise NotImplementedError
+
+
+class ClassHead(FieldHead):
+    """Linear D-V with bias on the answer's state: the field is a label of a label set.
+
+    Args:
+        values: number V of labels.
+        source: "state" reads the state itself, "coda" what C makes of it.
+    """
+
+    def __init__(self, values: int, source: Literal["state", "coda"] = "state") -> None:
+        super().__init__()
+        if values < 2:
+            raise ValueError(f"state_heads.values: a field has at least 2 labels, got {values}")
+        self.size = values
+        self.reads_coda = source == "coda"
+
+    def build(self, hidden_size: int) -> None:
+        """See `FieldHead.build`."""
+        assert isinstance(self.size, int)
+        self.linear = nn.Linear(hidden_size, self.size)
+
+    def forward(self, inputs: FieldInputs) -> Tensor:
+        """See `FieldHead.forward`."""
+        states = inputs.coda if self.reads_coda else inputs.answers
+        assert states is not None
+        return _linear(self.linear, states)
+
+
+class PointerHead(FieldHead):
+    """Scaled dot products of the answer's state with P's output at the cells: the field is a cell of a fixed prompt."""
+
+    def build(self, hidden_size: int) -> None:
+        """See `FieldHead.build`."""
+        self.query = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.key = nn.Linear(hidden_size, hidden_size, bias=False)
+
+    def forward(self, inputs: FieldInputs) -> Tensor:
+        """See `FieldHead.forward`; V is C, padding cells get -inf.
+
+        Raises:
+            ValueError: the prompts have no cells.
+        """
+        anchors, mask = _cells_of(inputs.anchors, inputs.mask, "PointerHead")
+        query, key = _linear(self.query, inputs.answers), _linear(self.key, anchors)
+        scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
+        return scores.masked_fill(~mask[:, None], -torch.inf)
+
+
+class MarkerHead(FieldHead):
+    """Linear D-1 on every recurring cell's state: the field is the cell that carries a mark."""
+
+    def build(self, hidden_size: int) -> None:
+        """See `FieldHead.build`."""
+        self.linear = nn.Linear(hidden_size, 1)
+
+    def forward(self, inputs: FieldInputs) -> Tensor:
+        """See `FieldHead.forward`; V is C, padding cells get -inf.
+
+        Raises:
+            ValueError: the cells do not recur, or the prompts have none.
+        """
+        cells, mask = _cells_of(inputs.cells, inputs.mask, "MarkerHead")
+        return _linear(self.linear, cells)[..., 0].masked_fill(~mask[:, None], -torch.inf)
+
+
+class StateHeads(nn.Module):
+    """The heads of all fields.
+
+    Args:
+        heads: a head by field name.
+
+    Raises:
+        ValueError: there is no head.
+    """
+
+    def __init__(self, heads: dict[str, FieldHead]) -> None:
+        super().__init__()
+        if not heads:
+            raise ValueError("state_heads.heads: name at least one field, or leave state_heads out")
+        self.heads = nn.ModuleDict(heads)
+
+    @property
+    def reads_coda(self) -> bool:
+        """Whether a head needs the answer's state behind C."""
+        return any(head.reads_coda for head in self.heads.values())
+
+    @property
+    def sizes(self) -> dict[str, int | str]:
+        """Number of values by field name, or CELLS."""
+        return {name: head.size for name, head in self.heads.items()}  # type: ignore[misc]
+
+    def build(self, hidden_size: int) -> None:
+        """Create the parameters of every head."""
+        for head in self.heads.values():
+            head.build(hidden_size)  # type: ignore[operator]
+
+    def forward(self, inputs: FieldInputs) -> dict[str, Tensor]:
+        """Return the logits [B, T + 1, V] of every field."""
+        return {name: head(inputs) for name, head in self.heads.items()}
+
+
+def _linear(layer: nn.Module, states: Tensor) -> Tensor:
+    weight = next(layer.parameters())
+    with torch.autocast(states.device.type, enabled=False):
+        result: Tensor = layer(states.to(weight.dtype)).float()
+    return result
+
+
+def _cells_of(states: Tensor | None, mask: Tensor | None, head: str) -> tuple[Tensor, Tensor]:
+    if states is None or mask is None:
+        raise ValueError(
+            f"state_heads: {head} needs "
+            + ("a recurrence whose cells recur (FixedRules)" if head == "MarkerHead" else "prompts with cells")
+            + "; this model and task have none, use ClassHead"
+        )
+    return states, mask
