@@ -102,13 +102,20 @@ class SharedTables(MetricCollection):
     """A collection whose groups are known from the start, at the price of one update per group and batch.
 
     The collection of the library hands a group's table on to all its members after every update, which for a hundred
-    metrics costs more than counting does. Here the members take it over when the values are computed.
+    metrics costs more than counting does. Here the members take it over when the values are computed or one is asked
+    for; a metric that was taken out of the collection before an update does not see it.
     """
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Fill the table of each group once."""
         for members in self.compute_groups.values():
             getattr(self, members[0]).update(*args, **kwargs)
+        self._state_is_copy = False
+
+    def reset(self) -> None:
+        """Empty the table of each group."""
+        for members in self.compute_groups.values():
+            getattr(self, members[0]).reset()
         self._state_is_copy = False
 
     def compute(self) -> dict[str, Any]:
