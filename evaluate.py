@@ -3,9 +3,9 @@
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint runs/a/model runs/b/model --output results/a-b
     python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
-    python evaluate.py --checkpoint runs/program_fsm/model --benchmark machine --machine.task fsm --output results/fsm
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
-    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT   # or traces
+    python evaluate.py --checkpoint runs/fsm/model --benchmark program --program.part machine --output results/fsm
     python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
     python evaluate.py mechanism --checkpoint checkpoints/tiny-executor-timer --graph 0 --loops 12 --output results/look
 
@@ -42,8 +42,6 @@ from loopformer.evaluation.generated_run import run_generated
 from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
-from loopformer.evaluation.machine_benchmark import MachineOptions
-from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.partial import discard
 from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
@@ -57,11 +55,7 @@ from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
-STEP_BENCHMARKS: dict[str, Callable[..., Any]] = {
-    "grammar": run_grammar,
-    "machine": run_machines,
-}  # of looped models that stop by themselves
-PROGRAM = "program"
+GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
 PARTIAL = "partial"
@@ -74,7 +68,6 @@ def evaluate(
     graph: GraphOptions = GraphOptions(),  # noqa: B008
     traces: TraceOptions = TraceOptions(),  # noqa: B008
     grammar: GrammarOptions = GrammarOptions(),  # noqa: B008
-    machine: MachineOptions = MachineOptions(),  # noqa: B008
     program: ProgramOptions = ProgramOptions(),  # noqa: B008
     device: str = "cpu",
     precision: str = "float32",
@@ -88,12 +81,11 @@ def evaluate(
         checkpoint: folders that train.py exported, one or several; for language models one of them, or any Hugging
             Face folder or Hub id.
         output: folder for the results.
-        benchmark: "graph", "grammar" or "machine" for looped transformers, "traces" or "program" for ordinary
-            language models.
+        benchmark: "graph" or "grammar" for looped transformers, "traces" for ordinary language models, "program"
+            for either, as its part asks.
         graph: options of the graph benchmark.
         traces: options of the benchmark of generated traces.
         grammar: options of the grammar benchmark.
-        machine: options of the machine benchmark.
         program: part of the program benchmark, and its options.
         device: torch device, such as cpu or cuda:0.
         precision: float32, or bfloat16 for autocast.
@@ -101,7 +93,7 @@ def evaluate(
         overwrite: replace results that the output folder holds already.
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
-    known = (*BENCHMARKS, *STEP_BENCHMARKS, *TEXT_BENCHMARKS, PROGRAM)
+    known = (*BENCHMARKS, GRAMMAR, *TEXT_BENCHMARKS, PROGRAM)
     if benchmark not in known:
         raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
@@ -117,17 +109,16 @@ def evaluate(
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     if benchmark == PROGRAM:
-        evaluate_program(program, Place(str(checkpoint[0]), output, device, PRECISIONS[precision], overwrite))
+        evaluate_program(program, Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite))
         return
     if benchmark in TEXT_BENCHMARKS:
         run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
         return
     console, runs = Console(), []
-    if benchmark in STEP_BENCHMARKS:
+    if benchmark == GRAMMAR:
         model = checkpoints.load(checkpoint[0], device)
-        options = {"grammar": grammar, "machine": machine}[benchmark]
         with _autocast(model, PRECISIONS[precision]):
-            STEP_BENCHMARKS[benchmark](model, output, options, names[0], overwrite, console)
+            run_grammar(model, output, grammar, names[0], overwrite, console)
         return
     for path, called, folder in zip(checkpoint, names, folders, strict=True):
         model = checkpoints.load(path, device)

@@ -71,14 +71,20 @@ class ClassHead(FieldHead):
     Args:
         values: number V of labels.
         source: "state" reads the state itself, "coda" what C makes of it.
+        delay: loops after which the state is asked. With 0 the answer's state at loop t tells the field of loop t; with
+            1 it tells, at loop t, what the field was when the loop began: what it had to look up for this loop's
+            label. The field must be undefined at the last `delay` loops; nothing can tell it there.
     """
 
-    def __init__(self, values: int, source: Literal["state", "coda"] = "state") -> None:
+    def __init__(self, values: int, source: Literal["state", "coda"] = "state", delay: int = 0) -> None:
         super().__init__()
         if values < 2:
             raise ValueError(f"state_heads.values: a field has at least 2 labels, got {values}")
+        if delay < 0:
+            raise ValueError(f"state_heads.delay: needs at least 0, got {delay}")
         self.size = values
         self.reads_coda = source == "coda"
+        self.delay = delay
 
     def build(self, hidden_size: int) -> None:
         """See `FieldHead.build`."""
@@ -89,7 +95,8 @@ class ClassHead(FieldHead):
         """See `FieldHead.forward`."""
         states = inputs.coda if self.reads_coda else inputs.answers
         assert states is not None
-        return _linear(self.linear, states)
+        late = [states[:, -1:]] * min(self.delay, states.shape[1])
+        return _linear(self.linear, torch.cat([states[:, self.delay :], *late], 1) if late else states)
 
 
 class PointerHead(FieldHead):

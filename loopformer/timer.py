@@ -89,7 +89,7 @@ class TimerModule(HaltingStage):
         """Refit the countdown in float64: AdamW's values drift over long requests."""
         counts = self.trainer.datamodule.count_batch().steps.tolist()  # type: ignore[attr-defined]
         a, b = refit_countdown(self.timer, counts, self.loops, REMAINING_SCALE)
-        self.report |= {"a": a, "b": b, "w": float(self.timer.stop_weight), "c": float(self.timer.stop_bias)}
+        self.report |= {"a": a, "b": b, "w": self.timer.stop_weight.item(), "c": self.timer.stop_bias.item()}
 
     def _inputs(self, batch: Batch) -> HaltingInputs:
         return self.network.halting_inputs(batch)

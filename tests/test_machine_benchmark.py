@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from test_configs import ROOT, real_network
+from test_configs import ROOT, real_size
 from test_shared_prompt import network
 
 import evaluate
@@ -153,7 +153,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 def test_command_writes_every_file(tmp_path: Path) -> None:
     loaded(tmp_path)
     options = MachineOptions(task="registers", machines=4, longest=6, splits=["trained", "ending"])
-    evaluate.evaluate(tmp_path / "model", tmp_path / "out", "machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "machine", machine=options)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(summary["machine"]) == {"trained", "ending"}
     assert summary["machine"]["trained"]["complete"]["6"]["n"] == 4
@@ -167,13 +167,13 @@ def test_command_writes_every_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", RECIPES)
 def test_real_backbone_builds(machine: str) -> None:
     """At its real size, on the meta device: R of 12 layers is trained, and every field has its head."""
-    real = real_network(f"configs/program_{machine}.yaml")
+    config = yaml.safe_load((ROOT / f"configs/program_{machine}.yaml").read_text())["model"]["init_args"]["network"]
+    heads = list(config["init_args"]["state_heads"]["init_args"]["heads"])
+    real = real_size(config)
     assert isinstance(real, LoopedTransformer)
     assert len(real.backbone.recurrent) == 12
     assert all(p.requires_grad for layer in real.backbone.recurrent for p in layer.parameters())
     assert not any(p.requires_grad for layer in real.backbone.prelude for p in layer.parameters())
     assert real.state_heads is not None
-    config = yaml.safe_load((ROOT / f"configs/program_{machine}.yaml").read_text())
-    heads = config["model"]["init_args"]["network"]["init_args"]["state_heads"]["init_args"]["heads"]
     assert set(real.state_heads.sizes) == set(heads)
     assert network().state_heads is None

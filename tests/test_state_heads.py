@@ -68,6 +68,10 @@ def test_heads_by_hand() -> None:
         mark = marker.linear.weight[0] @ cells[b, t, c] + marker.linear.bias[0]
         torch.testing.assert_close(marker(inputs)[b, t, c], mark)
     torch.testing.assert_close(of_coda(inputs), of_coda.linear(answers + 1))
+    late = ClassHead(5, delay=1)
+    late.build(8)
+    torch.testing.assert_close(late(inputs)[:, :2], late.linear(answers[:, 1:]))
+    assert late(inputs).shape == (2, 3, 5)
     assert torch.isneginf(marker(inputs)[1, :, 3]).all()
     assert (pointer.size, marker.size, of_coda.size) == (CELLS, CELLS, 5)
 
@@ -134,6 +138,8 @@ def test_mistakes_are_named() -> None:
         StateHeads({})
     with pytest.raises(ValueError, match="at least 2 labels"):
         ClassHead(1)
+    with pytest.raises(ValueError, match=r"state_heads\.delay"):
+        ClassHead(2, delay=-1)
     with pytest.raises(ValueError, match="'at' has a weight or a head"):
         ExecutorModule(network, losses=LossWeights(fields={"last": 1.0}))
     with pytest.raises(ValueError, match="have no field 'at'"):

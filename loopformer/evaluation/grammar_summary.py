@@ -75,18 +75,14 @@ def summarize_grammar(store: OutcomeStore) -> dict[str, Any]:
 
 
 def _join(parts: Sequence[QueryOutcome]) -> QueryOutcome:
-    """Put the outcomes of several chunks below each other."""
-    joined = {}
-    for name in ("steps", "first_error", "final_correct", "stop", "returned_correct", "correct", "counted"):
-        joined[name] = torch.cat([getattr(part, name) for part in parts])
-    return QueryOutcome(**joined)
+    """Put the outcomes of several chunks below each other; what a store does not hold stays None."""
+    held = [name for name, value in parts[0]._asdict().items() if value is not None]
+    return parts[0]._replace(**{name: torch.cat([getattr(part, name) for part in parts]) for name in held})
 
 
 def _select(outcome: QueryOutcome, rows: Tensor) -> QueryOutcome:
     """Keep some instances ([I] bool)."""
-    return _join([outcome])._replace(
-        **{name: value[rows] for name, value in outcome._asdict().items() if isinstance(value, Tensor)}
-    )
+    return outcome._replace(**{name: value[rows] for name, value in outcome._asdict().items() if value is not None})
 
 
 def _cell(outcome: QueryOutcome, rows: Tensor) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def _stops(
         return torch.zeros(0, dtype=torch.int32)
     if network.halting is not None:
         query = batcher.batch(machines, count).to(network.label_ids.device)
-        answers = list(said.answers[torch.from_numpy(rows)].unbind(1))
+        answers: list[Tensor | None] = list(said.answers[torch.from_numpy(rows)].unbind(1))
         return stop_loop(network.halt(network.halting_inputs(query), answers)[0]).int().cpu()
     ahead = next((name for name in ("symbol", "op") if name in said.fields), None)
     if ahead is None:

@@ -10,7 +10,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from loopformer import language_checkpoint
+from loopformer import checkpoint, language_checkpoint
+from loopformer.evaluation.execution import ExecutionOptions, run_execution
+from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.office_benchmark import OfficeOptions, evaluate_office
 from loopformer.evaluation.office_summary import markdown
 
@@ -20,12 +23,17 @@ class ProgramOptions:
     """What to evaluate.
 
     Attributes:
-        part: "office" asks a language model for office programs.
-        office: options of that part.
+        part: "office" asks a language model for office programs, "traces" for executions of Python functions;
+            "machine" runs a looped model as a small machine.
+        office: options of the first part.
+        traces: options of the second part.
+        machine: options of the third part.
     """
 
     part: str = "office"
     office: OfficeOptions = field(default_factory=OfficeOptions)
+    traces: ExecutionOptions = field(default_factory=ExecutionOptions)
+    machine: MachineOptions = field(default_factory=MachineOptions)
 
     def __post_init__(self) -> None:
         if self.part not in PARTS:
@@ -38,6 +46,7 @@ class Place:
 
     Attributes:
         checkpoint: folder, or id of a model on the Hub.
+        name: how the model is called.
         output: folder for the results.
         device: torch device.
         dtype: type of autocast, None for none.
@@ -45,6 +54,7 @@ class Place:
     """
 
     checkpoint: str
+    name: str
     output: Path
     device: str = "cpu"
     dtype: torch.dtype | None = None
@@ -74,5 +84,17 @@ def _office(options: ProgramOptions, place: Place) -> None:
     console.print(markdown(summary), soft_wrap=True, markup=False)
 
 
-PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office}
+def _traces(options: ProgramOptions, place: Place) -> None:
+    model = language_checkpoint.load(place.checkpoint, place.device)
+    with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
+        run_execution(model, options.traces, place.output, place.overwrite)
+
+
+def _machine(options: ProgramOptions, place: Place) -> None:
+    model = checkpoint.load(place.checkpoint, place.device)
+    with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
+        run_machines(model, place.output, options.machine, place.name, place.overwrite, Console())
+
+
+PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office, "traces": _traces, "machine": _machine}
 """What runs each part."""

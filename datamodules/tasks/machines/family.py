@@ -164,6 +164,8 @@ class MachineStage:
         depths: requested steps (instructions); each batch draws one of them.
         batch_size: runs of a batch on one rank.
         runs: runs of one machine behind one another; the model then reads their common table once.
+        fields_only: leave the visible labels out, so that the lookup of the pointer forms before that of the rule. Two
+            lookups race for one layer's heads: where the rule's wins, the pointer's was never seen to form.
 
     Raises:
         ValueError: a value is below 1, there is no depth, or the runs do not fill the batch evenly.
@@ -173,6 +175,7 @@ class MachineStage:
     depths: tuple[int, ...]
     batch_size: int = 64
     runs: int = 4
+    fields_only: bool = False
 
     def __post_init__(self) -> None:
         if not self.depths or min(self.depths) < 1:
@@ -204,6 +207,8 @@ def curriculum(recipe: Recipe, depths: tuple[int, ...] = (1, 2, 3, 4, 6)) -> lis
     else:
         small = _stack_sizes(recipe)
     stages = [MachineStage(size, depths[:1], batch) for size, batch in small]
+    if isinstance(recipe, TapeRecipe):
+        stages.insert(0, replace(stages[0], fields_only=True))
     middle = replace(recipe, names=min(recipe.names, 32))
     stages += [MachineStage(middle, depths[: count + 1], 64) for count in range(len(depths))]
     return [*stages, MachineStage(recipe, depths, 64)] if middle != recipe else stages

@@ -1,0 +1,202 @@
+r"""Execution traces for ordinary language models: output prediction and next-state prediction by run length.
+
+    python evaluate.py --checkpoint runs/program_traces/model --output results/traces \
+        --benchmark program --program.part traces
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --output OUT --benchmark program --program.part traces \
+        --program.traces.rendering OutputOnly --program.traces.programs PublishedPrograms \
+        --program.traces.programs.source cruxeval.jsonl
+
+Writes OUT/summary.json: accuracy of the result, share of right states and tokens written, by run length and in all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datamodules.tasks.traces.client import Tracer
+from datamodules.tasks.traces.limits import Limits
+from datamodules.tasks.traces.outcome import Level, Trace
+from datamodules.tasks.traces.programs import Program, Refused, trace_each
+from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Rendering
+from datamodules.tasks.traces.scoring import (
+    Answer,
+    RollOut,
+    by_run_length,
+    judge_output,
+    judge_steps,
+    judge_written,
+)
+from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
+from datamodules.text import TextEncoder
+from loopformer.files import atomic_path
+from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
+from loopformer.language_checkpoint import LanguageCheckpoint
+
+
+@dataclass
+class ExecutionOptions:
+    """What to ask an ordinary model, and how.
+
+    Attributes:
+        programs: the programs; default 100 generated ones that no default training has.
+        rendering: what the model writes.
+        level: "line" or "instruction".
+        true_states: for the dynamic scratchpad, ask for the step after each true state instead of letting the model run
+            on the states it wrote itself.
+        edges: first run length of each range of the table.
+        max_new_tokens: budget of each response.
+        calls: for the dynamic scratchpad, calls after which a run is lost; None for twice as many as it needs.
+        batch_size: prompts of one batch.
+        limits: limits of each traced program.
+    """
+
+    programs: ProgramSource = field(default_factory=lambda: GeneratedPrograms(100, seed=2))
+    rendering: Rendering = field(default_factory=CompactScratchpad)
+    level: Level = "line"
+    true_states: bool = False
+    edges: list[int] = field(default_factory=lambda: [1, 10, 30, 100, 300, 1_000, 3_000, 10_000])
+    max_new_tokens: int = 2_048
+    calls: int | None = None
+    batch_size: int = 32
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "batch_size", "calls"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}; it must be 1 or more")
+        if self.true_states and not isinstance(self.rendering, DynamicScratchpad):
+            raise ValueError("true_states: only the dynamic scratchpad asks for single steps; set rendering to it")
+
+
+class Asker:
+    """Asks a model in batches.
+
+    Args:
+        checkpoint: the model.
+        max_new_tokens: budget of each response.
+        batch_size: prompts of one batch.
+    """
+
+    def __init__(self, checkpoint: LanguageCheckpoint, max_new_tokens: int, batch_size: int) -> None:
+        self._lm, self._tokenizer = checkpoint.lm, checkpoint.tokenizer
+        self._encoder = TextEncoder(checkpoint.tokenizer)
+        self._budget, self._size = max_new_tokens, batch_size
+        self._ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
+
+    def __call__(self, prompts: Sequence[str]) -> list[tuple[str, int]]:
+        """Return text and number of tokens of each response."""
+        found: list[Response] = []
+        for begin in range(0, len(prompts), self._size):
+            ids = self._encoder.encode(prompts[begin : begin + self._size])
+            found += generate_greedy(self._lm, ids, self._budget, self._ends)
+        return [(read_response(self._tokenizer, response), response.tokens) for response in found]
+
+
+def _roll_outs(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad, calls: int | None) -> list[Answer]:
+    """Run all programs side by side, one batch of prompts per step."""
+    runs = []
+    for trace in traces:
+        needed = len(trace.events[:: rendering.steps]) + 1
+        runs.append(RollOut(trace, rendering, 2 * needed if calls is None else calls))
+    while going := [run for run in runs if run.answer is None]:
+        for run, (text, tokens) in zip(going, ask([run.prompt for run in going]), strict=True):
+            run.accept(text, tokens)
+    return [run.answer for run in runs if run.answer is not None]
+
+
+def _single_steps(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad) -> list[Answer]:
+    answers = []
+    for trace in traces:
+        examples = rendering.examples(trace)
+        responses = ask([example.prompt for example in examples])
+        wanted = [example.completion for example in examples]
+        tokens = sum(count for _, count in responses)
+        answers.append(judge_steps(trace, wanted, [text for text, _ in responses], tokens))
+    return answers
+
+
+def _written(ask: Asker, traces: Sequence[Trace], rendering: Rendering) -> list[Answer]:
+    examples = [rendering.examples(trace)[0] for trace in traces]
+    answers = []
+    responses = ask([example.prompt for example in examples])
+    for trace, example, (text, tokens) in zip(traces, examples, responses, strict=True):
+        if isinstance(rendering, OutputOnly):
+            answers.append(judge_output(trace, text, lambda _, n=tokens: n))  # type: ignore[misc]
+        else:
+            answers.append(judge_written(trace, text, example.completion, lambda _, n=tokens: n))  # type: ignore[misc]
+    return answers
+
+
+def evaluate_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions) -> dict[str, Any]:
+    """Ask a model to execute programs.
+
+    Args:
+        checkpoint: the model.
+        options: programs, rendering and budgets.
+
+    Returns:
+        The summary: "all" and "by_run_length" with count, accuracy, state accuracy and tokens; what was refused.
+
+    Raises:
+        ValueError: no program could be traced.
+    """
+    found = options.programs.programs()
+    refused = [one for one in found if isinstance(one, Refused)]
+    traces: list[Trace] = []
+    with Tracer(options.limits) as tracer:
+        programs = [one for one in found if isinstance(one, Program)]
+        for one in trace_each(programs, tracer, options.level, not isinstance(options.rendering, OutputOnly)):
+            if isinstance(one, Refused):
+                refused.append(one)
+            else:
+                traces.append(one.trace)
+    if not traces:
+        raise ValueError(f"programs: none of {len(found)} could be traced; the first: {refused[:1]}")
+    ask = Asker(checkpoint, options.max_new_tokens, options.batch_size)
+    rendering = options.rendering
+    if not isinstance(rendering, DynamicScratchpad):
+        answers = _written(ask, traces, rendering)
+    elif options.true_states:
+        answers = _single_steps(ask, traces, rendering)
+    else:
+        answers = _roll_outs(ask, traces, rendering, options.calls)
+    return {
+        "benchmark": "execution",
+        "rendering": type(rendering).__name__,
+        "steps": rendering.steps,
+        "level": options.level,
+        "true_states": options.true_states,
+        "max_new_tokens": options.max_new_tokens,
+        "python": traces[0].python,
+        "all": _plain(by_run_length(answers, [0])[0]),
+        "by_run_length": [_plain(row) for row in by_run_length(answers, options.edges)],
+        "refused": [asdict(one) for one in refused],
+    }
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    """Return a row as JSON has it, without the number where there is none."""
+    return {name: value for name, value in asdict(row).items() if not (isinstance(value, float) and math.isnan(value))}
+
+
+def run_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions, output: Path, overwrite: bool) -> None:
+    """Evaluate and write summary.json.
+
+    Args:
+        checkpoint: an ordinary language model.
+        options: programs, rendering and budgets.
+        output: folder for the results.
+        overwrite: replace results that are there.
+
+    Raises:
+        FileExistsError: the folder holds results and `overwrite` is False.
+    """
+    with atomic_path(output / "summary.json", overwrite) as path:
+        summary = evaluate_execution(checkpoint, options) | {"digests": checkpoint.digests()}
+        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
