@@ -6,10 +6,14 @@ from typing import Any
 
 import lightning as L
 import torch
+from torch.nn.functional import pad
 from torchmetrics import MetricCollection
 
-from datamodules.batch import Batch
+from datamodules.batch import IGNORE, Batch
 from loopformer.metrics import FieldAccuracy, execution_metrics, query_outcome, stop_loop
+
+TOGETHER = 2_048
+"""Queries that are counted in one go."""
 
 
 class ExecutionMetrics(L.Callback):
@@ -26,6 +30,7 @@ class ExecutionMetrics(L.Callback):
     def __init__(self) -> None:
         self.curves: dict[str, torch.Tensor] = {}
         self._metrics: MetricCollection | None = None
+        self._pending: list[tuple[torch.Tensor, ...]] = []
         self._fields: MetricCollection | None = None
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -35,13 +40,14 @@ class ExecutionMetrics(L.Callback):
             cohorts: dict[str, list[int]] = trainer.datamodule.cohorts  # type: ignore[attr-defined]
             horizon = max(n for counts in cohorts.values() for n in counts)
             cap = None if module.network.halting is None else horizon
-            self._metrics = execution_metrics(horizon, cap, groups=cohorts, prefix="val/").to(pl_module.device)
+            self._metrics = execution_metrics(horizon, cap, (), cohorts, "val/").to(pl_module.device)
             heads = module.network.state_heads
             if heads is not None:
                 # Named groups: every field keeps counts of its own, whatever the first batch looks like.
                 fields: dict[str, Any] = {name: FieldAccuracy() for name in heads.sizes}
                 self._fields = MetricCollection(fields, prefix="val/field_", compute_groups=False).to(pl_module.device)
         self._metrics.reset()
+        self._pending = []
         if self._fields is not None:
             self._fields.reset()
 
@@ -61,15 +67,31 @@ class ExecutionMetrics(L.Callback):
         logits = rollout.stop_logits
         stop = torch.zeros_like(batch.steps) if logits is None else stop_loop(logits)
         predictions = rollout.letter_logits.argmax(-1)
-        self._metrics.update(query_outcome(predictions, batch.labels, batch.steps, stop))
+        self._pending.append((predictions, batch.labels, batch.steps, stop))
+        if sum(len(part[2]) for part in self._pending) >= TOGETHER:
+            self._count()
         for name, values in rollout.field_logits.items():
             assert self._fields is not None
             self._fields[name].update(values.argmax(-1), batch.fields[name])
+
+    def _count(self) -> None:
+        """Count the pending batches as one: with small batches, calls cost more than counting."""
+        if not self._pending:
+            return
+        assert self._metrics is not None
+        loops = max(predictions.shape[1] for predictions, *_ in self._pending)
+        letters, labels, steps, stops = zip(*self._pending, strict=True)
+        self._pending = []
+        # A shorter rollout goes on with its last letter, which is what a query that never stopped returns.
+        predictions = torch.cat([torch.cat([p, p[:, -1:].expand(-1, loops - p.shape[1])], 1) for p in letters])
+        reference = torch.cat([pad(part, (0, loops - part.shape[1]), value=IGNORE) for part in labels])
+        self._metrics.update(query_outcome(predictions, reference, torch.cat(steps), torch.cat(stops)))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log every defined number."""
         del trainer
         assert self._metrics is not None
+        self._count()
         numbers: dict[str, torch.Tensor] = {}
         self.curves = {}
         fields = {} if self._fields is None else self._fields.compute()
@@ -80,5 +102,6 @@ class ExecutionMetrics(L.Callback):
             else:
                 self.curves[stem] = value
                 numbers |= {f"val/loop_{t:02d}/{stem}": v for t, v in enumerate(value.reshape(-1), 1)}
-        defined = {name: value.float() for name, value in numbers.items() if not torch.isnan(value)}
+        known = torch.stack([value.float() for value in numbers.values()]).cpu()  # one transfer, whatever the device
+        defined = {name: value for name, value in zip(numbers, known, strict=True) if not torch.isnan(value)}
         pl_module.log_dict(defined, rank_zero_only=False)

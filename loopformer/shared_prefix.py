@@ -71,7 +71,9 @@ class Prefix:
 
     def memory(self, B: int, S: int, device: torch.device, branches: BranchMemory | None = None) -> PromptMemory:
         """An empty memory of the prompts for the requests' tokens."""
-        return PromptMemory(torch.ones(B, S, dtype=torch.bool, device=device), self.rotary, branches)
+        memory = PromptMemory(torch.ones(B, S, dtype=torch.bool, device=device), self.rotary, branches)
+        memory.bias = None  # no padding: there is nothing to hide
+        return memory
 
 
 class SharedRollout(ABC):

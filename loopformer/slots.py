@@ -87,7 +87,8 @@ class PromptMemory(Cache):
         self.readable = readable
         self.rotary = rotary
         self.linears = DeferredLinears()
-        self.bias = torch.zeros(readable.shape, device=readable.device).masked_fill(~readable, -torch.inf)
+        self.bias: Tensor | None = torch.zeros(readable.shape, device=readable.device)
+        self.bias.masked_fill_(~readable, -torch.inf)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -170,7 +171,9 @@ class FusedSlots:
         S = stored_keys.shape[2]
         # All query heads of a key head, all groups and slots are rows of one product against that head's memory.
         rows = query.reshape(B, J, (H // J) * N, E)
-        from_memory = (rows @ stored_keys.transpose(2, 3)).float() + memory.bias[:, None, None]
+        from_memory = (rows @ stored_keys.transpose(2, 3)).float()
+        if memory.bias is not None:
+            from_memory = from_memory + memory.bias[:, None, None]
 
         query = query.view(B, J, H // J, G, L, E)
         key, value = key.to(value.dtype).view(B, J, G, L, E), value.reshape(B, J, G, L, E)

@@ -28,7 +28,7 @@ from loopformer.metrics.functional.first_error import (
     prefix_length,
     survival,
 )
-from loopformer.metrics.functional.first_error_kind import CONSISTENCY, FIRST_ERROR_KINDS, first_visits
+from loopformer.metrics.functional.first_error_kind import CONSISTENCY, FIRST_ERROR_KINDS, UNVISITED, first_visits
 from loopformer.metrics.functional.generated import (
     GENERATED_RATES,
     Ending,
@@ -71,6 +71,7 @@ __all__ = [
     "READOUTS",
     "SHARES",
     "TRANSITIONS",
+    "UNVISITED",
     "Ending",
     "Exposure",
     "Family",

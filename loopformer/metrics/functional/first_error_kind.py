@@ -15,9 +15,12 @@ from loopformer.metrics.functional.family import Family, Ratio
 from loopformer.metrics.functional.outcomes import QueryOutcome, count_true
 from loopformer.metrics.functional.transitions import after_wrong, recovered
 
+UNVISITED = 2**31 - 1
+"""First visit of a letter that the run never comes to; later than any loop."""
+
 
 def first_visits(initial: Tensor, successors: Tensor) -> Tensor:
-    """[B, K] first step at which the run from the start is at each letter (0 for the start), K where it never is.
+    """[B, K] first step at which the run from the start is at each letter (0 for the start), or UNVISITED.
 
     Args:
         initial: [B] start state x_0.
@@ -25,7 +28,7 @@ def first_visits(initial: Tensor, successors: Tensor) -> Tensor:
     """
     K = successors.shape[1]
     state = initial.long()[:, None]
-    visits = torch.full(successors.shape, K, dtype=torch.int64, device=successors.device)
+    visits = torch.full(successors.shape, UNVISITED, dtype=torch.int64, device=successors.device)
     for step in range(K):  # K letters are all visited within K - 1 steps
         visits = visits.scatter_reduce(1, state, torch.full_like(state, step), "amin")
         state = successors.gather(1, state).long()
@@ -44,7 +47,7 @@ def _kind_tally(outcome: QueryOutcome) -> dict[str, Tensor]:
     visit = first_visits(outcome.initial, outcome.successors).gather(1, letter)[:, 0]
     repeats = letter[:, 0] == previous
     earlier = ~repeats & (visit < error)
-    orbit = ~repeats & ~earlier & (visit < outcome.successors.shape[1])
+    orbit = ~repeats & ~earlier & (visit < UNVISITED)
     kinds = {"repeats": repeats, "earlier": earlier, "orbit": orbit, "outside": ~repeats & ~earlier & ~orbit}
     return {"first_errors": failed, **{name: kind & failed for name, kind in kinds.items()}}
 
