@@ -154,7 +154,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 def test_command_writes_every_file(tmp_path: Path) -> None:
     loaded(tmp_path)
     options = MachineOptions(task="registers", machines=4, longest=6, splits=["trained", "ending"])
-    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=ProgramOptions("machine", machine=options))
+    program = ProgramOptions("machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(summary["machine"]) == {"trained", "ending"}
     assert summary["machine"]["trained"]["complete"]["6"]["n"] == 4
