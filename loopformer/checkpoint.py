@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +118,18 @@ def save(
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries that a checkpoint depends on."""
-    return {name: version(name) for name in ("loopformer", "torch", "transformers", "lightning")}
+    """Versions of what a checkpoint depends on; "not installed" for a package that runs from its source folder.
+
+    An export comes after hours of training, so a missing number must not end it.
+    """
+
+    def found(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "not installed"
+
+    return {name: found(name) for name in ("loopformer", "torch", "transformers", "lightning")}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,12 @@ def test_errors_name_the_file_and_the_tensor(saved: tuple[Path, LoopedTransforme
     load_fails("not valid YAML")
     (folder / "config.yaml").unlink()
     load_fails("config.yaml is missing")
+
+
+def test_a_source_folder_that_is_not_installed_exports_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(checkpoint, "version", missing)
+    checkpoint.save(tmp_path / "model", checkpoint.build_network(NETWORK), NETWORK)
+    assert set(checkpoint.load(tmp_path / "model").config["versions"].values()) == {"not installed"}
