@@ -89,6 +89,7 @@ def test_a_part_survives_its_file(tmp_path: Path) -> None:
     assert made is part
     assert seconds == same
     assert torch.equal(found.letters, part.letters)
+    assert torch.equal(found.converged, part.converged)
     assert found.direct is None
     assert found.logits.keys() == part.logits.keys()
     assert torch.equal(found.logits[1, 0], part.logits[1, 0])
