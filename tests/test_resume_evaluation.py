@@ -80,15 +80,16 @@ def test_finished_parts_are_not_run_again_and_never_mixed(tmp_path: Path) -> Non
 
 
 def test_a_part_survives_its_file(tmp_path: Path) -> None:
-    part = Part(
-        torch.ones(4, 3, dtype=torch.int16), None, torch.zeros(2, 2, dtype=torch.int32), {(1, 0): torch.rand(3, 5)}
-    )
+    settled = torch.ones(4, 2, dtype=torch.int16)
+    letters, stops = torch.ones(4, 3, dtype=torch.int16), torch.zeros(2, 2, dtype=torch.int32)
+    part = Part(letters, None, stops, {(1, 0): torch.rand(3, 5)}, settled)
     kept = PartialResults(tmp_path, {"model": "a"})
     made, seconds = kept.get(0, lambda: part)
     found, same = kept.get(0, lambda: pytest.fail("it was there"))
     assert made is part
     assert seconds == same
     assert torch.equal(found.letters, part.letters)
+    assert torch.equal(found.converged, part.converged)
     assert found.direct is None
     assert found.logits.keys() == part.logits.keys()
     assert torch.equal(found.logits[1, 0], part.logits[1, 0])
