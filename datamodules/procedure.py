@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from datamodules.batch import Batch
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.procedure_batcher import ProcedureBatcher
-from datamodules.resumable import ResumableDataModule
+from datamodules.staged import StagedDataModule
 from datamodules.tasks.procedure import LabelSet, Procedure
 
 InstanceT = TypeVar("InstanceT")
@@ -123,7 +123,7 @@ class _SetBatches(BatchSource, Generic[InstanceT]):
         return self._batcher.batch([self._instances[row] for row in rows], ids=rows)
 
 
-class ProcedureDataModule(ResumableDataModule):
+class ProcedureDataModule(StagedDataModule):
     """Loads the instances of a task for training and validation.
 
     Args:
@@ -138,6 +138,8 @@ class ProcedureDataModule(ResumableDataModule):
     Raises:
         ValueError: an option is out of range, the parts are of different tasks, or the tokenizer does not suit them.
     """
+
+    train_source: InstanceStream
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, train: InstanceStream, validation: InstanceSet, seed: int = 0
@@ -163,44 +165,9 @@ class ProcedureDataModule(ResumableDataModule):
         """Names and texts of the labels."""
         return self.batcher.labels
 
-    @property
-    def stages(self) -> Sequence[Any]:
-        """Stages of the training stream."""
-        return self.train_source.stages
-
-    @property
-    def stage(self) -> int:
-        """Position of the current stage."""
-        return self.train_source.stage
-
-    @property
-    def trained_counts(self) -> list[int]:
-        """Numbers of steps seen in training, in order."""
-        return self.train_source.counts()
-
-    @property
-    def cohorts(self) -> dict[str, list[int]]:
-        """Validation steps by cohort: trained, held out (below the largest trained number) and beyond it."""
-        trained = self.trained_counts
-        present = sorted({self.validation.procedure.steps(instance) for instance in self.validation.instances()})
-        parts = {
-            "trained": [n for n in present if n in trained],
-            "held_out": [n for n in present if n not in trained and n < trained[-1]],
-            "beyond": [n for n in present if n > trained[-1]],
-        }
-        return {name: counts for name, counts in parts.items() if counts}
-
-    def set_stage(self, stage: int) -> None:
-        """Go to a stage; the next batch is drawn from it.
-
-        Raises:
-            ValueError: there is no such stage.
-        """
-        if not 0 <= stage < len(self.stages):
-            raise ValueError(
-                f"stage: got {stage}, there are {len(self.stages)} stages; use 0 to {len(self.stages) - 1}"
-            )
-        self.train_source.stage = stage
+    def validation_counts(self) -> list[int]:
+        """Numbers of steps that occur in validation, in order."""
+        return sorted({self.validation.procedure.steps(instance) for instance in self.validation.instances()})
 
     def setup(self, stage: str) -> None:
         """Render a batch of every stage before anything is trained, so that unsuitable prompts fail at once.
@@ -219,16 +186,3 @@ class ProcedureDataModule(ResumableDataModule):
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches."""
         return BatchLoader(_SetBatches(self.validation, self._validation_batcher, *self.place()), resumes=False)
-
-    def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:  # noqa: ARG002
-        """Move a batch as a whole."""
-        return batch.to(device, non_blocking=True)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Save the stage of the curriculum and the position in the training data."""
-        return {**super().state_dict(), "stage": self.stage}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go back to the saved stage and position."""
-        super().load_state_dict(state_dict)
-        self.set_stage(state_dict["stage"])

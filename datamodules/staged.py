@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from datamodules.batch import Batch
 from datamodules.resumable import ResumableDataModule
 
 
@@ -28,7 +27,7 @@ class Staged(Protocol):
 
 
 class StagedDataModule(ResumableDataModule):
-    """Moves its training source from stage to stage and saves where it stands.
+    """Moves its training source from stage to stage and saves where it stands; a source may have no stages.
 
     Attributes:
         train_source: the training source.
@@ -70,15 +69,17 @@ class StagedDataModule(ResumableDataModule):
         """Go to a stage; the next batch is drawn from it.
 
         Raises:
-            ValueError: there is no such stage.
+            ValueError: there is no such stage, or no stages at all.
         """
+        if not self.stages:
+            raise ValueError("stage: there are no stages; train on a stream (GraphStream and the like) to have some")
         if not 0 <= stage < len(self.stages):
             raise ValueError(
                 f"stage: got {stage}, there are {len(self.stages)} stages; use 0 to {len(self.stages) - 1}"
             )
         self.train_source.stage = stage
 
-    def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:  # noqa: ARG002
+    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:  # noqa: ARG002
         """Move a batch as a whole."""
         return batch.to(device, non_blocking=True)
 
@@ -89,4 +90,5 @@ class StagedDataModule(ResumableDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go back to the saved stage and position."""
         super().load_state_dict(state_dict)
-        self.set_stage(state_dict["stage"])
+        if self.stages:
+            self.set_stage(state_dict["stage"])
