@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from datamodules.text import TextBatch
@@ -140,16 +140,9 @@ class CausalLMModule(OwnTensorsModule):
         self.schedule = Schedule(config, int(self.trainer.estimated_stepping_batches))
         return build_optimizer(parameter_groups(self.network, [], config), config, self.schedule)
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip by the optimiser section's `clip`."""
-        del optimizer, gradient_clip_val, gradient_clip_algorithm
-        trained = [p for p in self.network.parameters() if p.requires_grad]
-        self.log("train/grad_norm", torch.nn.utils.clip_grad_norm_(trained, self.optimizer_config.clip))
+    def clipped_groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        """Clip all trained parameters together."""
+        return [([p for p in self.network.parameters() if p.requires_grad], self.optimizer_config.clip)]
 
     def export(
         self, directory: Path, config: dict[str, Any], provenance: dict[str, Any], metrics: dict[str, Any] | None

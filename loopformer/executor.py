@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from datamodules.batch import Batch
@@ -170,19 +169,10 @@ class ExecutorModule(OwnTensorsModule):
         groups = parameter_groups(self.network, [self.network.bridge], config)
         return build_optimizer(groups, config, self.schedule)
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
+    def clipped_groups(self) -> list[tuple[list[nn.Parameter], float]]:
         """Clip the executor's and the halting part's gradients apart: neither loss scales the other's steps."""
-        del optimizer, gradient_clip_val, gradient_clip_algorithm
-        halting = self.network.halting
+        config, halting = self.optimizer_config, self.network.halting
         apart = [] if halting is None or halting.trains_executor else list(halting.parameters())
         apart_ids = {id(p) for p in apart}
         rest = [p for p in self.network.parameters() if p.requires_grad and id(p) not in apart_ids]
-        norm = torch.nn.utils.clip_grad_norm_(rest, self.optimizer_config.clip)
-        self.log("train/grad_norm", norm.full_tensor() if isinstance(norm, DTensor) else norm)
-        if apart:
-            torch.nn.utils.clip_grad_norm_(apart, self.optimizer_config.controller_clip)
+        return [(rest, config.clip), *([(apart, config.controller_clip)] if apart else [])]

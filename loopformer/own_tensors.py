@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import lightning as L
 from torch import nn
 
 from loopformer.adaptation import Adaptation
 from loopformer.backbone import Backbone
+from loopformer.clipping import ClippedModule
 
 
 def own_tensor_names(model: nn.Module, backbone: Backbone, adaptation: Adaptation) -> set[str]:
@@ -25,7 +25,7 @@ def own_tensor_names(model: nn.Module, backbone: Backbone, adaptation: Adaptatio
     return set(state) - base - tied
 
 
-class OwnTensorsModule(L.LightningModule):
+class OwnTensorsModule(ClippedModule):
     """Keeps only the own tensors of `network` in its training checkpoints; the base is loaded from its source again."""
 
     network: Any

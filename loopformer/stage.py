@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import lightning as L
-import torch
+from torch import nn
 
 from loopformer import checkpoint
+from loopformer.clipping import ClippedModule
 from loopformer.halting import Halting
 from loopformer.optim import Optimizer, Schedule, build_optimizer
 
 
-class HaltingStage(L.LightningModule):
+class HaltingStage(ClippedModule):
     """Holds a frozen executor with a new (or continued) halting part, which alone is trained.
 
     Args:
@@ -64,15 +64,9 @@ class HaltingStage(L.LightningModule):
         groups = [{"weight_decay": config.weight_decay, **group} for group in self.optimizer_groups()]
         return build_optimizer(groups, config, Schedule(config, int(self.trainer.estimated_stepping_batches)))
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip by the optimiser section's `clip`."""
-        del optimizer, gradient_clip_val, gradient_clip_algorithm
-        torch.nn.utils.clip_grad_norm_(self._halting().parameters(), self.optimizer_config.clip)
+    def clipped_groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        """Clip the halting part, which alone is trained."""
+        return [(list(self._halting().parameters()), self.optimizer_config.clip)]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep only the halting part: the executor is its folder's."""
