@@ -43,6 +43,8 @@ def driver(*words: str, wait: bool = True) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A test run started in the background ignores Ctrl-C, and what it starts would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
     if wait:
         process.output = process.communicate(timeout=280)[0]  # type: ignore[attr-defined]
