@@ -26,6 +26,7 @@ from loopformer.cells.matrix import Cell, Job, load_matrix
 from loopformer.cells.run import ROOT, JobError, evaluate, train
 from loopformer.cells.table import SHARES, markdown_table, rich_table
 from loopformer.errors import one_line_errors
+from loopformer.files import write_text
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -115,7 +116,7 @@ def run_all(jobs: list[Job], overrides: Sequence[str], checks: Sequence[str] | N
     if any(job.summary.is_file() for job in jobs):
         Console().print(rich_table(jobs, shares))
         path = jobs[0].root / "cells.md"
-        path.write_text(markdown_table(jobs, shares), encoding="utf-8")
+        write_text(path, markdown_table(jobs, shares), overwrite=True)
         print(f"the table is in {path}")
     print(f"{len(jobs) - len(failed)} of {len(jobs)} runs well")
     for name, reason in failed.items():

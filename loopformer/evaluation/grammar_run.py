@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
 from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
+from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
-from loopformer.files import atomic_path
+from loopformer.files import write_text
 
 
 def run_grammar(
@@ -31,19 +31,11 @@ def run_grammar(
     Returns:
         the summary.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("runs", total=None)
-        store = evaluate_grammar(
-            checkpoint,
-            options,
-            advance=lambda n: progress.advance(bar, n),
-            begin=lambda total: progress.update(bar, total=total),
-        )
+    with progress_bar(console, "runs") as (advance, begin):
+        store = evaluate_grammar(checkpoint, options, advance=advance, begin=begin)
     summary = summarize_grammar(store)
     store.save(output / "outcomes.safetensors", overwrite)
-    with atomic_path(output / "table.md", overwrite) as path:
-        path.write_text(grammar_markdown(summary))
+    write_text(output / "table.md", grammar_markdown(summary), overwrite)
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
     console.print(grammar_table(summary, f"{name}: {summary['instances']:,} runs, percent"))
     console.print(f"written to {output}")

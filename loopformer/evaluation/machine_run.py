@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
+from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.summary import summarize, write_summary
-from loopformer.files import atomic_path
+from loopformer.files import write_text
 
 HEADINGS = ("split", "N", "complete %", "machines")
 
@@ -35,15 +35,8 @@ def run_machines(
     Returns:
         the summary: that of every benchmark over all splits, and by split under "machine".
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("queries", total=None)
-        store, timing, details = evaluate_machines(
-            checkpoint,
-            options,
-            advance=lambda n: progress.advance(bar, n),
-            begin=lambda total: progress.update(bar, total=total),
-        )
+    with progress_bar(console) as (advance, begin):
+        store, timing, details = evaluate_machines(checkpoint, options, advance=advance, begin=begin)
     summary = summarize(store)
     for split, numbers in details.items():
         # How the run stops belongs to the split: a machine that never ends has no end to find.
@@ -53,8 +46,7 @@ def run_machines(
     summary["timing"] = vars(timing)
     store.save(output / "outcomes.safetensors", overwrite)
     write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite)
-    with atomic_path(output / "table.md", overwrite) as path:
-        path.write_text(machine_markdown(details))
+    write_text(output / "table.md", machine_markdown(details), overwrite)
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
     console.print(machine_table(details, f"{name}: {options.task}, {summary['queries']:,} queries"))
     console.print(f"native check: {timing.native_checks} calls agree; open {output / 'report.html'}")

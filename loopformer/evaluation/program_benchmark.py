@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from loopformer import checkpoint, language_checkpoint
 from loopformer.evaluation.execution import ExecutionOptions, run_execution
@@ -16,6 +15,7 @@ from loopformer.evaluation.machine_benchmark import MachineOptions
 from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.office_benchmark import OfficeOptions, evaluate_office
 from loopformer.evaluation.office_summary import markdown
+from loopformer.evaluation.progress import progress_bar
 
 
 @dataclass
@@ -63,37 +63,28 @@ class Place:
 
 def evaluate_program(options: ProgramOptions, place: Place) -> None:
     """Run a part of the benchmark and write its results; summary.json comes last."""
-    PARTS[options.part](options, place)
+    with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
+        PARTS[options.part](options, place)
 
 
 def _office(options: ProgramOptions, place: Place) -> None:
     model = language_checkpoint.load(place.checkpoint, place.device)
     console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("answers", total=None)
-        with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
-            summary = evaluate_office(
-                model,
-                options.office,
-                place.output,
-                advance=lambda done: progress.advance(bar, done),
-                begin=lambda total: progress.update(bar, total=total),
-                overwrite=place.overwrite,
-            )
+    with progress_bar(console, "answers") as (advance, begin):
+        summary = evaluate_office(
+            model, options.office, place.output, advance=advance, begin=begin, overwrite=place.overwrite
+        )
     console.print(markdown(summary), soft_wrap=True, markup=False)
 
 
 def _traces(options: ProgramOptions, place: Place) -> None:
     model = language_checkpoint.load(place.checkpoint, place.device)
-    with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
-        run_execution(model, options.traces, place.output, place.overwrite)
+    run_execution(model, options.traces, place.output, place.overwrite)
 
 
 def _machine(options: ProgramOptions, place: Place) -> None:
     model = checkpoint.load(place.checkpoint, place.device)
-    with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
-        run_machines(model, place.output, options.machine, place.name, place.overwrite, Console())
+    run_machines(model, place.output, options.machine, place.name, place.overwrite, Console())
 
 
 PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office, "traces": _traces, "machine": _machine}

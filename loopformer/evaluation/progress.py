@@ -10,9 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Show a bar; gives a function that advances it and one that sets its total."""
+def progress_bar(
+    console: Console, counted: str = "queries"
+) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """Show a bar of what is counted; gives a function that advances it and one that sets its total."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("queries", total=None)
+        bar = progress.add_task(counted, total=None)
         yield lambda n: progress.advance(bar, n), lambda total: progress.update(bar, total=total)
