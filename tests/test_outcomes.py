@@ -69,7 +69,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, store, monkeypatch):
         temporary.write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("loopformer.evaluation.outcomes.save_file", fail)
+    monkeypatch.setattr("loopformer.evaluation.store_file.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         store.save(path, overwrite=True)
     assert path.read_bytes() == before

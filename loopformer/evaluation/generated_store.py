@@ -18,19 +18,14 @@ Q queries, I instances, T largest requested count, C characters as bytes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from loopformer.evaluation.outcomes import FACT
-from loopformer.files import atomic_path
+from loopformer.evaluation.store_file import FACT, StoreFile, check_shapes, take_facts
 from loopformer.metrics.functional import (
     GeneratedOutcome,
     generated_outcome,
@@ -39,8 +34,8 @@ from loopformer.metrics.functional import (
     parse_path,
 )
 
-FORMAT = 1
 KEY = "loopformer_generated"
+FILE = StoreFile(KEY, (1,), "a store of generated traces")
 
 SCHEMA: dict[str, tuple[torch.dtype, str]] = {
     "text": (torch.uint8, "C"),
@@ -128,9 +123,7 @@ class GeneratedStore:
         Raises:
             FileExistsError: if the file exists and `overwrite` is false.
         """
-        text = json.dumps({"format": FORMAT, **asdict(self.metadata)})
-        with atomic_path(path, overwrite) as temporary:
-            save_file({name: t.contiguous() for name, t in self.tensors().items()}, temporary, metadata={KEY: text})
+        FILE.save(path, self.tensors(), self.metadata, overwrite)
 
     @classmethod
     def load(cls, path: Path | str) -> GeneratedStore:
@@ -141,17 +134,8 @@ class GeneratedStore:
             ValueError: in one line that names the field and the fix, if the file is not a sound store of this version.
         """
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: give the path of a store of generated traces.")
-        try:
-            with safe_open(path, framework="pt") as file:
-                text = (file.metadata() or {}).get(KEY)
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-        except (SafetensorError, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path} is truncated or not safetensors ({reason}): write it again.") from error
-        metadata = _parse_metadata(text, path)
-        facts = {name.removeprefix(FACT): tensors.pop(name) for name in sorted(tensors) if name.startswith(FACT)}
+        tensors, metadata = FILE.load(path, GeneratedMetadata)
+        facts = take_facts(tensors)
         if odd := sorted(set(tensors) ^ set(SCHEMA)):
             raise ValueError(f"{path} lacks or does not know the tensor {odd[0]}: write it with GeneratedStore.save.")
         try:
@@ -168,38 +152,9 @@ def pack_texts(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
     return joined, torch.tensor([len(part) for part in encoded], dtype=torch.int64).cumsum(0)
 
 
-def _parse_metadata(text: str | None, path: Path) -> GeneratedMetadata:
-    if text is None:
-        raise ValueError(f"{path} has no {KEY} metadata: it is not a store of generated traces.")
-    try:
-        values: dict[str, Any] = json.loads(text)
-        version = values.pop("format", None)
-    except (json.JSONDecodeError, AttributeError) as error:
-        raise ValueError(f"{path} has {KEY} metadata that is not a JSON object: write it again.") from error
-    if version != FORMAT:
-        raise ValueError(f"{path} has format {version!r}, this code reads {FORMAT}: evaluate again or use its version.")
-    known = {f.name for f in fields(GeneratedMetadata)}
-    if set(values) != known:
-        name = min(set(values) ^ known)
-        raise ValueError(f"{path} has metadata whose field {name} is missing or unknown: write it again.")
-    values["labels"] = tuple(values["labels"])
-    values["trained_steps"] = tuple(values["trained_steps"])
-    values["fact_values"] = {name: tuple(names) for name, names in values["fact_values"].items()}
-    return GeneratedMetadata(**values)
-
-
 def _check_shapes(store: GeneratedStore) -> None:
     sizes: dict[str, int] = {}
-    schema = SCHEMA | {FACT + name: (torch.int32, "I") for name in store.facts}
-    for name, tensor in store.tensors().items():
-        dtype, dims = schema[name]
-        if tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype}, expected {dtype}: convert it before storing.")
-        if tensor.dim() != len(dims):
-            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{', '.join(dims)}].")
-        for dim, size in zip(dims, tensor.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise ValueError(f"{name} has {dim} = {size}, the store has {dim} = {sizes[dim]}: make them agree.")
+    check_shapes(store.tensors(), SCHEMA, sizes)
     if sizes["Q"] < 1:
         raise ValueError("Q = 0: the store needs at least one query.")
 

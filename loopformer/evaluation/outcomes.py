@@ -28,24 +28,20 @@ Format 2 added the last five tensors. Files of format 1 are read; what needs tho
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from loopformer.evaluation.convergence import TOLERANCES
-from loopformer.files import atomic_path
+from loopformer.evaluation.store_file import FACT, StoreFile, check_shapes, take_facts
 from loopformer.metrics.functional import IGNORE, MISSING, QueryOutcome, query_outcome
 
 FORMAT = 2
-READABLE = (1, 2)
 KEY = "loopformer_outcomes"
-FACT = "fact."
+FILE = StoreFile(KEY, (1, FORMAT), "an outcome store")
 
 SCHEMA: dict[str, tuple[torch.dtype, str]] = {
     "letters": (torch.int16, "RL"),
@@ -171,9 +167,7 @@ class OutcomeStore:
         Raises:
             FileExistsError: if the file exists and `overwrite` is false.
         """
-        text = json.dumps({"format": FORMAT, **asdict(self.metadata)})
-        with atomic_path(path, overwrite) as temporary:
-            save_file({name: t.contiguous() for name, t in self.tensors().items()}, temporary, metadata={KEY: text})
+        FILE.save(path, self.tensors(), self.metadata, overwrite)
 
     @classmethod
     def load(cls, path: Path | str) -> OutcomeStore:
@@ -184,20 +178,11 @@ class OutcomeStore:
             ValueError: in one line that names the field and the fix, if the file is not a sound store of this version.
         """
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: give the path of an outcome store.")
-        try:
-            with safe_open(path, framework="pt") as file:
-                text = (file.metadata() or {}).get(KEY)
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-        except (SafetensorError, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path} is truncated or not safetensors ({reason}): write it again.") from error
-        metadata = _parse_metadata(text, path)
+        tensors, metadata = FILE.load(path, OutcomeMetadata)
         missing = [name for name in SCHEMA if name not in tensors and name not in OPTIONAL]
         if missing:
             raise ValueError(f"{path} lacks the tensor {missing[0]}: write it again with OutcomeStore.save.")
-        facts = {name.removeprefix(FACT): tensors.pop(name) for name in sorted(tensors) if name.startswith(FACT)}
+        facts = take_facts(tensors)
         unknown = sorted(set(tensors) - set(SCHEMA))
         if unknown:
             raise ValueError(f"{path} holds the unknown tensor {unknown[0]}: facts are called {FACT}NAME.")
@@ -207,42 +192,10 @@ class OutcomeStore:
             raise ValueError(f"{path}: {error}") from error
 
 
-def _parse_metadata(text: str | None, path: Path) -> OutcomeMetadata:
-    if text is None:
-        raise ValueError(f"{path} has no {KEY} metadata: it is not an outcome store.")
-    try:
-        values = json.loads(text)
-        version = values.pop("format", None)
-    except (json.JSONDecodeError, AttributeError) as error:
-        raise ValueError(f"{path} has {KEY} metadata that is not a JSON object: write it again.") from error
-    if version not in READABLE:
-        known_formats = " and ".join(str(n) for n in READABLE)
-        raise ValueError(
-            f"{path} has format {version!r}, this code reads {known_formats}: evaluate again or use its version."
-        )
-    known = {f.name for f in fields(OutcomeMetadata)}
-    if set(values) != known:
-        name = min(set(values) ^ known)
-        raise ValueError(f"{path} has metadata whose field {name} is missing or unknown: write it again.")
-    values["labels"] = tuple(values["labels"])
-    values["trained_steps"] = tuple(values["trained_steps"])
-    values["fact_values"] = {name: tuple(names) for name, names in values["fact_values"].items()}
-    return OutcomeMetadata(**values)
-
-
 def _check_shapes(store: OutcomeStore) -> None:
     loops = store.metadata.loops
     sizes: dict[str, int] = {"L": loops, "K": len(store.metadata.labels), "M": loops + 1, "V": len(TOLERANCES)}
-    schema = SCHEMA | {FACT + name: (torch.int32, "I") for name in store.facts}
-    for name, tensor in store.tensors().items():
-        dtype, dims = schema[name]
-        if tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype}, expected {dtype}: convert it before storing.")
-        if tensor.dim() != len(dims):
-            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{', '.join(dims)}].")
-        for dim, size in zip(dims, tensor.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise ValueError(f"{name} has {dim} = {size}, the store has {dim} = {sizes[dim]}: make them agree.")
+    check_shapes(store.tensors(), SCHEMA, sizes)
     for dim, what in (("R", "traces"), ("Q", "queries"), ("I", "instances"), ("L", "loops")):
         if sizes[dim] < 1:
             raise ValueError(f"{dim} = {sizes[dim]}: the store needs at least one of its {what}.")
