@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
-os.environ.setdefault("WANDB_MODE", "disabled")
+os.environ["WANDB_MODE"] = "disabled"  # whatever the caller's shell says: tests of W&B switch it on themselves
 
 import pytest
 import torch
@@ -45,6 +46,14 @@ def make_network(
     }
     backbone = ScratchBackbone(config, model_type=model_type, split=split)
     return LoopedTransformer(backbone, recurrence, **{"adaptation": Everything(), **parts})
+
+
+@pytest.fixture(autouse=True)
+def own_wandb_staging() -> Iterator[None]:
+    """A logger made in this process names its staging folder for the whole process: not for the next test."""
+    os.environ.pop("WANDB_DATA_DIR", None)
+    yield
+    os.environ.pop("WANDB_DATA_DIR", None)
 
 
 @pytest.fixture

@@ -165,7 +165,6 @@ def test_a_killed_and_resumed_run_is_one_run_with_growing_steps(tmp_path: Path) 
 
 def test_an_evaluation_is_a_run_in_the_group_of_its_training_run(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staging"))
     store = synthetic_store(counts=range(1, 13), loops=28)
     run = Run("tiny", store, summarize(store))
     write_summary(tmp_path / "summary.json", run.summary)
@@ -188,6 +187,8 @@ def test_an_evaluation_is_a_run_in_the_group_of_its_training_run(tmp_path: Path,
     assert tables == {name.removeprefix("eval/") for name in CHARTS}
     (artifact,) = [a for a in of_type(path, "artifact") if a["type"] == "outcomes"]
     assert {entry["path"] for entry in artifact["manifest"]["contents"]} == {file.name for file in files}
+    assert all(tmp_path in Path(entry["local_path"]).parents for entry in artifact["manifest"]["contents"])
+    assert "WANDB_DATA_DIR" not in os.environ, "the next evaluation stages in its own folder"
     config = {
         k: v for update in [record.get("config", {}), *of_type(path, "config")] for k, v in update["update"].items()
     }

@@ -7,7 +7,8 @@ it. Group, tags and the training run's id come from the checkpoint's provenance.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import wandb
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.stop_rules import stop_distribution
 from loopformer.tracking import Wandb
+
+STAGING = "WANDB_DATA_DIR"
+"""The only way to tell W&B where artifacts wait for their upload."""
 
 SHARES = ("forced_final", "complete", "exact_stop", "end_to_end", "strict", "correct_prefix")
 
@@ -48,7 +52,6 @@ def log_evaluation(
     if mode == "disabled":
         return None
     os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault("WANDB_DATA_DIR", str((folder / "wandb-staging").resolve()))
     folder.mkdir(parents=True, exist_ok=True)
     name, summary = run.name, run.summary
     experiment, training = provenance.get("experiment", {}), provenance.get("wandb", {})
@@ -60,16 +63,29 @@ def log_evaluation(
         "experiment": experiment,
         "training_run": training.get("run"),
     }
-    logged = wandb.init(
-        project=options.project, entity=options.entity, group=options.group or experiment.get("group") or name,
-        name=f"{name}/{summary['benchmark']}", job_type="eval", tags=[tag for tag in (*tags, *options.tags) if tag],
-        config=config, dir=folder, mode="offline" if mode in ("offline", "dryrun") else "online",
-    )  # fmt: skip
-    if options.artifacts:
-        _log_files(logged, training, files, mode)
-    logged.log({**scalars(summary), **charts(run)})
-    logged.finish()
+    with _staged_in(folder):
+        logged = wandb.init(
+            project=options.project, entity=options.entity, group=options.group or experiment.get("group") or name,
+            name=f"{name}/{summary['benchmark']}", job_type="eval", tags=[tag for tag in (*tags, *options.tags) if tag],
+            config=config, dir=folder, mode="offline" if mode in ("offline", "dryrun") else "online",
+        )  # fmt: skip
+        if options.artifacts:
+            _log_files(logged, training, files, mode)
+        logged.log({**scalars(summary), **charts(run)})
+        logged.finish()
     return str(logged.id)
+
+
+@contextmanager
+def _staged_in(folder: Path) -> Iterator[None]:
+    """Stage artifacts beside this evaluation's files, unless the user says where; the next one has its own folder."""
+    named = os.environ.get(STAGING)
+    os.environ[STAGING] = named or str((folder / "wandb-staging").resolve())
+    try:
+        yield
+    finally:
+        if named is None:
+            del os.environ[STAGING]
 
 
 def scalars(summary: dict[str, Any]) -> dict[str, float]:
