@@ -86,6 +86,14 @@ def test_pool_is_long_and_shows_every_move() -> None:
     assert len({shape_of(puzzle.grammar) for puzzle in puzzles}) > 60
 
 
+def test_pool_has_no_grammar_of_the_published_suites() -> None:
+    """Whatever the letters; the slow test below has all suites."""
+    evaluated = [item.puzzle for name in ("original", "cue_free", "count_a") for item in suite_items(name)]
+    assert not {renamed(p) for p in POOL} & {renamed(p) for p in evaluated}
+    assert not {shape_of(p.grammar) for p in POOL} & {shape_of(p.grammar) for p in evaluated}
+
+
+@pytest.mark.slow
 def test_pool_shares_nothing_with_what_is_evaluated() -> None:
     """Neither a puzzle, whatever its letters, nor even the shape of a grammar; nor do train and validation."""
     evaluated = [puzzle for name in SEARCH_SUITES if name != "balanced" for puzzle in SEARCH_SUITES[name]()]
@@ -232,8 +240,16 @@ def test_every_configuration_trains_two_steps(name: str, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_lora_on_a_pretrained_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    backbone = ScratchBackbone({"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 3,
-                                "num_attention_heads": 2, "num_key_value_heads": 2, "tie_word_embeddings": False})  # fmt: skip
+    backbone = ScratchBackbone(
+        {
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": False,
+        }
+    )
     language_checkpoint.save(tmp_path / "base", LanguageModel(backbone), {})
     given = ["--config", "configs/grammar_sft.yaml", "--config", "configs/recipe/grammar_sft_brackets.yaml"]
     given += ["--config", "configs/backbone/tiny_pretrained.yaml", "--trainer.max_steps", "2"]

@@ -39,7 +39,10 @@ CONFIG = {
     "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
 }
-CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<reply{% if enable_thinking %}ing{% endif %}>"
+CHAT = (
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+    "<reply{% if enable_thinking %}ing{% endif %}>"
+)
 
 
 class Scripted:
@@ -125,7 +128,9 @@ def test_known_mistakes_get_their_class_and_index() -> None:
     group = planted["lanes"]["planted"]["brackets"]
     assert group["first_errors"] == {str(HISTORY): group["n"]}
     assert set(group["errors"]) == {"malformed"}, "a comma, then the bracket"
-    prose = evaluate(scripted(lambda _: "Let me think.\n\nGrammar"), GrammarOptions(lane="written", pairs=1, listing=False))
+    prose = evaluate(
+        scripted(lambda _: "Let me think.\n\nGrammar"), GrammarOptions(lane="written", pairs=1, listing=False)
+    )
     assert prose["lanes"]["written"]["cue_free"]["no"]["errors"] == {"malformed": 30}
     assert prose["lanes"]["written"]["cue_free"]["new_tokens"]["mean"] > 10
 

@@ -251,8 +251,10 @@ def _shares(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
 def _percent(cell: dict[str, Any], name: str) -> str:
     if cell[name] is None:
         return "-"
-    ends = cell["structures"][name] or cell["intervals"].get(name)
-    return f"{100 * cell[name]:.1f}" + (f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]" if ends else "")
+    # The wider of both intervals: Wilson's counts letterings as independent, the bootstrap has no width at 0 and 1.
+    both = [ends for ends in (cell["structures"][name], cell["intervals"].get(name)) if ends]
+    low, high = (pick(ends[at] for ends in both) for at, pick in ((0, min), (1, max))) if both else (None, None)
+    return f"{100 * cell[name]:.1f}" + (f" [{100 * low:.1f}, {100 * high:.1f}]" if both else "")
 
 
 def _counts(counts: Mapping[str, Any]) -> str:
