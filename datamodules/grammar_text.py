@@ -26,7 +26,7 @@ from datamodules.tasks.grammar.arms import TrainedLanes, examples, find_arm
 from datamodules.tasks.grammar.brackets import training_puzzles
 from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
 from datamodules.tasks.grammar.lane_suites import string_items
-from datamodules.tasks.grammar.pool import FAMILIES, training_pool
+from datamodules.tasks.grammar.pool import FAMILIES, check_pool, training_pool
 from datamodules.tasks.procedure import TextExample
 from datamodules.text import TextBatch, TextEncoder
 from datamodules.text_rows import TextRows, length_groups
@@ -62,7 +62,7 @@ class SearchPool(PuzzlePool):
         families: list[str] = list(FAMILIES),  # noqa: B006
         seed: int = 0,
     ) -> None:
-        training_pool(split, 1, tuple(families[:1]), seed)  # what is out of range fails here
+        check_pool(split, pairs, families)
         self.pairs, self.split, self.families, self.seed = pairs, split, tuple(families), seed
 
     def items(self) -> list[LaneItem]:

@@ -21,13 +21,12 @@ from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.procedure import InstanceSet, InstanceStream
 from datamodules.staged import StagedDataModule
-from datamodules.tasks.procedure import TextStyle
+from datamodules.tasks.procedure import TextStyle, style_name
 from datamodules.text import TextBatch, TextEncoder
 
 __all__ = ["BracketDepths", "BracketStream", "ProcedureTextDataModule", "SearchRuns", "SearchStream"]
 
 STYLES: tuple[TextStyle, ...] = ("answer", "steps", "trace")
-PREFIX = "procedure"
 
 
 class _StreamTexts(BatchSource[TextBatch]):
@@ -106,8 +105,8 @@ class ProcedureTextDataModule(StagedDataModule):
 
     @property
     def style(self) -> str:
-        """Task and style as an exported model remembers them, such as "procedure/BracketTask/steps"."""
-        return f"{PREFIX}/{type(self.train_source.procedure).__name__}/{self.text_style}"
+        """Task and style as an exported model remembers them, so that an evaluation asks in the same way."""
+        return style_name(self.train_source.procedure, self.text_style)
 
     def batch(self, instances: list, ids: np.ndarray | None = None, generated: np.ndarray | None = None) -> TextBatch:
         """Write instances of the task.

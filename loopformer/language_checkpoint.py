@@ -29,7 +29,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from datamodules.tasks.grammar.arms import TrainedLanes
+from datamodules.tasks.grammar.arms import LETTER_TASKS, TrainedLanes
 from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
 from loopformer.backbone import check_local_folder
@@ -198,8 +198,7 @@ def _benchmark(style: object) -> str:
     """The benchmark that asks a model trained on this style of text."""
     if TrainedPrompt.parse(style) is not None:
         return "program"
-    letters = str(style).startswith(("procedure/BracketTask/", "procedure/SearchTask/"))
-    return "grammar" if letters or TrainedLanes.parse(style) is not None else "traces"
+    return "grammar" if style in LETTER_TASKS or TrainedLanes.parse(style) is not None else "traces"
 
 
 def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:

@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from datamodules.procedure_text import PREFIX
-from datamodules.tasks.grammar.arms import EVALUATED, TrainedLanes
+import torch
+
+from datamodules.tasks.grammar.arms import EVALUATED, LETTER_TASKS, TrainedLanes
 from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.grammar.checker import check_move
 from datamodules.tasks.grammar.lane_items import LaneItem, search_item
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lane_suites import BRACKETS, first_pairs, string_items, suite_items
 from datamodules.tasks.grammar.lanes import PLANTED, SINGLE_MOVES, JsonNotation, LabelNotation, Lane, Notation, Prompt
-from datamodules.tasks.grammar.search_task import SearchTask
 from datamodules.text import TextEncoder
 from loopformer.evaluation.grammar_benchmark import (
     BRACKET_DEPTHS,
@@ -46,11 +46,6 @@ BLANK_LINE = "\n\n"
 """Where a reply ends if the model was not trained for the lanes and has no chat template: tasks are apart by it."""
 
 THOUGHT_ENDS = "</think>"
-LETTER_TASKS = {
-    f"{PREFIX}/BracketTask/steps": (BracketTask, BRACKET_DEPTHS),
-    f"{PREFIX}/SearchTask/steps": (SearchTask, SEARCH_RUNS),
-}
-"""Styles of text of models trained on a looped model's data, with their task and what they are asked."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +80,8 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
     suites = tuple(options.puzzles.split(","))
     lanes: tuple[Any, ...] = tuple(options.lane.split(","))
     if style in LETTER_TASKS:
-        task, own = LETTER_TASKS[str(style)]
-        notation = LabelNotation(task())
+        task = LETTER_TASKS[str(style)]
+        own, notation = BRACKET_DEPTHS if task is BracketTask else SEARCH_RUNS, LabelNotation(task())
         lanes = ("written",) if options.lane == TRAINED else lanes
         if odd := [lane for lane in lanes if lane not in notation.lanes]:
             raise ValueError(
@@ -276,7 +271,7 @@ def ask_lanes(
         "options": asdict(options),
         "asked": [asked.lanes, asked.suites, asked.notation_name, asked.listing],
         "items": items_digest(items),
-        "dtype": str(checkpoint.lm.dtype),
+        "dtypes": [str(checkpoint.lm.dtype), _autocast_type(checkpoint.lm.device.type)],
     }
     store = PartialRows(partial_results, identity)
     rows: list[dict[str, Any]] = []
@@ -285,6 +280,10 @@ def ask_lanes(
         rows += found
         advance(size)
     return _outputs(rows, items, asked), items, asked
+
+
+def _autocast_type(device: str) -> str | None:
+    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
 
 
 def items_digest(items: Sequence[LaneItem]) -> str:

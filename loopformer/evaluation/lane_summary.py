@@ -253,8 +253,10 @@ def _percent(cell: dict[str, Any], name: str) -> str:
         return "-"
     # The wider of both intervals: Wilson's counts letterings as independent, the bootstrap has no width at 0 and 1.
     both = [ends for ends in (cell["structures"][name], cell["intervals"].get(name)) if ends]
-    low, high = (pick(ends[at] for ends in both) for at, pick in ((0, min), (1, max))) if both else (None, None)
-    return f"{100 * cell[name]:.1f}" + (f" [{100 * low:.1f}, {100 * high:.1f}]" if both else "")
+    if not both:
+        return f"{100 * cell[name]:.1f}"
+    low, high = min(ends[0] for ends in both), max(ends[1] for ends in both)
+    return f"{100 * cell[name]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _counts(counts: Mapping[str, Any]) -> str:

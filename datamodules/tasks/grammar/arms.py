@@ -18,11 +18,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import answer_text
 from datamodules.tasks.grammar.lanes import JsonNotation, Lane
+from datamodules.tasks.grammar.search_task import SearchTask
 from datamodules.tasks.grammar.seeds import seeded
-from datamodules.tasks.procedure import TextExample
+from datamodules.tasks.procedure import TextExample, style_name
 
 ARMS: Mapping[str, tuple[Lane, ...]] = {
     "answers": ("answer",),
@@ -34,6 +36,13 @@ ARMS: Mapping[str, tuple[Lane, ...]] = {
 
 EVALUATED: Mapping[str, Lane] = {"answers": "answer", "moves": "gym", "runs": "written", "mixed": "written"}
 """Lane in which each arm is evaluated unless one is named."""
+
+
+LETTER_TASKS: Mapping[str, type[BracketTask | SearchTask]] = {
+    style_name(BracketTask, "steps"): BracketTask,
+    style_name(SearchTask, "steps"): SearchTask,
+}
+"""Style of text of a model that writes runs in the looped models' letters, with their task."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ Source: specification of the grammar task, section "Suites" (training pool).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -92,6 +92,20 @@ def training_pool(split: Split, pairs: int, families: tuple[str, ...] = FAMILIES
     Raises:
         ValueError: no pair, an unknown family, or the split of the evaluation.
     """
+    check_pool(split, pairs, families)
+    puzzles: list[Puzzle] = []
+    for number, family in enumerate(families):
+        share = pairs // len(families) + (number < pairs % len(families))
+        puzzles += _branching(split, share, seed) if family == BRANCHING else _family(family, split, share, seed)
+    return puzzles
+
+
+def check_pool(split: Split, pairs: int, families: Sequence[str]) -> None:
+    """Check what `training_pool` is asked for.
+
+    Raises:
+        ValueError: see there.
+    """
     if split == "test":
         raise ValueError("split: got 'test', whose shapes are evaluated; use train or validation")
     unknown = [family for family in families if family not in FAMILIES]
@@ -99,11 +113,6 @@ def training_pool(split: Split, pairs: int, families: tuple[str, ...] = FAMILIES
         raise ValueError(f"families: got {list(families)}; use some of {', '.join(FAMILIES)}")
     if pairs < 1:
         raise ValueError(f"pairs: got {pairs}; use 1 or more")
-    puzzles: list[Puzzle] = []
-    for number, family in enumerate(families):
-        share = pairs // len(families) + (number < pairs % len(families))
-        puzzles += _branching(split, share, seed) if family == BRANCHING else _family(family, split, share, seed)
-    return puzzles
 
 
 def _branching(split: Split, pairs: int, seed: int) -> list[Puzzle]:
