@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from datamodules.tasks.grammar.arms import LETTER_TASKS, TrainedLanes
 from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
 from loopformer.backbone import check_local_folder
@@ -40,6 +41,7 @@ from loopformer.checkpoint import (
     METRICS,
     CheckpointError,
     atomic_folder,
+    kind_of,
     read_config,
     versions,
 )
@@ -165,6 +167,22 @@ def load(source: str | Path, device: str = "cpu") -> LanguageCheckpoint:
     return LanguageCheckpoint(lm.eval().to(device), tokenizer, config, source)
 
 
+def is_language_model(source: str | Path) -> bool:
+    """Tell whether a folder or Hub id is a language model: any Hugging Face folder, unless it was exported as looped.
+
+    Raises:
+        CheckpointError: the folder's config.yaml is unreadable.
+        ValueError: `source` looks like a path but is no folder.
+    """
+    check_local_folder("checkpoint", str(source))
+    folder = Path(source)
+    if not folder.is_dir():
+        return (
+            str(source).count("/") <= 1
+        )  # OWNER/NAME may be on the Hub, a longer path is only a folder that is missing
+    return not (folder / CONFIG).is_file() or kind_of(folder) == LANGUAGE_MODEL
+
+
 def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, PreTrainedTokenizerBase]:
     try:
         lm = AutoModelForCausalLM.from_pretrained(
@@ -176,10 +194,17 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
         raise CheckpointError(f"checkpoint: {source} does not load as a Hugging Face model: {reason}") from error
 
 
+def _benchmark(style: object) -> str:
+    """The benchmark that asks a model trained on this style of text."""
+    if TrainedPrompt.parse(style) is not None:
+        return "program"
+    return "grammar" if style in LETTER_TASKS or TrainedLanes.parse(style) is not None else "traces"
+
+
 def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:
     """Return the README of a checkpoint folder: front matter, what it is, how to use it, numbers and provenance."""
     base = config["base"]
-    benchmark = "program" if TrainedPrompt.parse(config["provenance"].get("text_style")) is not None else "traces"
+    benchmark = _benchmark(config["provenance"].get("text_style"))
     front: dict[str, Any] = {
         "library_name": "peft" if adapted else "transformers",
         "license": "apache-2.0",
