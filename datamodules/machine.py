@@ -9,7 +9,7 @@ data:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from datamodules.batch import IGNORE, Batch
-from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
+from datamodules.loader import BatchLoader, BatchSource, BatchT, EvaluationOrder, Rows
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
 from datamodules.tasks.machines.family import MachineStage, Recipe, at_pace, curriculum, find_recipe
@@ -114,36 +114,60 @@ class MachineSet:
         return concatenate(parts)
 
 
-class _StreamBatches(BatchSource):
-    """The stream of one rank: a batch is a pure function of (seed, step, stage, rank)."""
+class StreamBatches(BatchSource[BatchT]):
+    """The stream of one rank: a batch is a pure function of (seed, step, stage, rank).
 
-    def __init__(self, stream: MachineStream, batcher: MachineBatcher, seed: int, rank: int) -> None:
-        self._stream, self._batcher, self._seed, self._rank = stream, batcher, seed, rank
+    Args:
+        stream: draws the machines.
+        render: makes a batch of the machines of a stage.
+        seed: seed of the stream.
+        rank: this process.
+    """
+
+    def __init__(
+        self, stream: MachineStream, render: Callable[[Machines, MachineStage], BatchT], seed: int, rank: int
+    ) -> None:
+        self._stream, self._render, self._seed, self._rank = stream, render, seed, rank
 
     def __len__(self) -> int:
         return self._stream.batches_per_epoch
 
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> BatchT:
+        """Make a batch."""
         stage = self._stream.stage
-        key = (self._seed, epoch * len(self) + position, stage, self._rank)
         part = self._stream.stages[stage]
-        batch = self._batcher.batch(part.draw(key), runs=part.runs)
-        return replace(batch, labels=torch.full_like(batch.labels, IGNORE)) if part.fields_only else batch
+        return self._render(part.draw((self._seed, epoch * len(self) + position, stage, self._rank)), part)
 
 
-class _SetBatches(BatchSource):
-    """The validation batches of one rank."""
+class SetBatches(BatchSource[BatchT]):
+    """The validation batches of one rank, each of one depth.
 
-    def __init__(self, machines: Machines, batcher: MachineBatcher, batch_size: int, rank: int, world: int) -> None:
-        self._machines, self._batcher = machines, batcher
+    Args:
+        machines: all machines; a machine's id is its position.
+        render: makes a batch of machines and their ids.
+        batch_size: machines of a batch on one rank.
+        rank: this process.
+        world: number of processes.
+    """
+
+    def __init__(
+        self,
+        machines: Machines,
+        render: Callable[[Machines, Rows], BatchT],
+        batch_size: int,
+        rank: int,
+        world: int,
+    ) -> None:
+        self._machines, self._render = machines, render
         self._order = EvaluationOrder(machines.depth, batch_size, rank=rank, world=world)
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> BatchT:
+        """Make a batch."""
         rows = self._order.rows(epoch, position)
-        return self._batcher.batch(self._machines[rows], ids=rows.tolist())
+        return self._render(self._machines[rows], rows)
 
 
 class MachineDataModule(StagedDataModule):
@@ -206,9 +230,16 @@ class MachineDataModule(StagedDataModule):
 
     def train_batches(self, rank: int, world: int) -> BatchSource:  # noqa: ARG002
         """Return the stream of one rank."""
-        return _StreamBatches(self.train_source, self.batcher, self.seed, rank)
+        return StreamBatches(self.train_source, self._training_batch, self.seed, rank)
 
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches."""
-        source = _SetBatches(self.validation.machines(), self.batcher, self.validation.batch_size, *self.place())
+        machines, size = self.validation.machines(), self.validation.batch_size
+        source = SetBatches(
+            machines, lambda part, rows: self.batcher.batch(part, ids=rows.tolist()), size, *self.place()
+        )
         return BatchLoader(source, resumes=False)
+
+    def _training_batch(self, machines: Machines, stage: MachineStage) -> Batch:
+        batch = self.batcher.batch(machines, runs=stage.runs)
+        return replace(batch, labels=torch.full_like(batch.labels, IGNORE)) if stage.fields_only else batch

@@ -192,6 +192,26 @@ def load(directory: str | Path, device: str = "cpu") -> Checkpoint:
     return Checkpoint(network.eval().to(device), config, directory)
 
 
+def kind_of(directory: Path) -> str:
+    """Return the kind of model that config.yaml of a checkpoint folder names.
+
+    Raises:
+        CheckpointError: the file is unreadable.
+    """
+    return _kind(_read_yaml(directory / CONFIG))
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise CheckpointError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
+
+
+def _kind(config: Any) -> str:
+    return str(config.get("kind", LOOPED)) if isinstance(config, dict) else LOOPED
+
+
 def read_config(directory: Path, keys: tuple[str, ...], kind: str = LOOPED) -> dict[str, Any]:
     """Read config.yaml of a checkpoint folder.
 
@@ -208,11 +228,8 @@ def read_config(directory: Path, keys: tuple[str, ...], kind: str = LOOPED) -> d
     path = directory / CONFIG
     if not path.is_file():
         raise CheckpointError(f"checkpoint: {path} is missing; the folder is incomplete, export it again")
-    try:
-        config = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise CheckpointError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
-    found = config.get("kind", LOOPED) if isinstance(config, dict) else LOOPED
+    config = _read_yaml(path)
+    found = _kind(config)
     if found != kind:
         raise CheckpointError(f"{path}: holds a {found}, not a {kind}; {HINTS.get(found, 'use another folder')}")
     for key in ("format", *keys):

@@ -40,6 +40,7 @@ from loopformer.checkpoint import (
     METRICS,
     CheckpointError,
     atomic_folder,
+    kind_of,
     read_config,
     versions,
 )
@@ -163,6 +164,22 @@ def load(source: str | Path, device: str = "cpu") -> LanguageCheckpoint:
         lm, tokenizer = _load_whole(source, None, config.get("dtype", "float32"))
     lm.requires_grad_(False)
     return LanguageCheckpoint(lm.eval().to(device), tokenizer, config, source)
+
+
+def is_language_model(source: str | Path) -> bool:
+    """Tell whether a folder or Hub id is a language model: any Hugging Face folder, unless it was exported as looped.
+
+    Raises:
+        CheckpointError: the folder's config.yaml is unreadable.
+        ValueError: `source` looks like a path but is no folder.
+    """
+    check_local_folder("checkpoint", str(source))
+    folder = Path(source)
+    if not folder.is_dir():
+        return (
+            str(source).count("/") <= 1
+        )  # OWNER/NAME may be on the Hub, a longer path is only a folder that is missing
+    return not (folder / CONFIG).is_file() or kind_of(folder) == LANGUAGE_MODEL
 
 
 def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, PreTrainedTokenizerBase]:

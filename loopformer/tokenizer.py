@@ -15,17 +15,19 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
+from datamodules.tasks.machines.renderings import PHRASES as MACHINE_TEXT
 from datamodules.tasks.machines.words import TEXTS as MACHINE_WORDS
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
 LETTERS = tuple(string.ascii_uppercase + string.ascii_lowercase)
-WORD_LISTS = {"machines": MACHINE_WORDS}
+WORD_LISTS: dict[str, Sequence[str]] = {"machines": MACHINE_WORDS, "machine_text": ()}
 """Whole words, each with its leading space, that a task's prompts need as one token, by the name of the list."""
 
 WORD_LIST_PHRASES = {
-    "machines": ("Rules:", ";\nTape:", ";\nStart:", "Program:", ";\nRegisters:", ";\nStack:", "\nStart:")
+    "machines": ("Rules:", ";\nTape:", ";\nStart:", "Program:", ";\nRegisters:", ";\nStack:", "\nStart:"),
+    "machine_text": MACHINE_TEXT,
 }
-"""Fixed parts of the prompts in those words, one token each in the embedded tokenizer."""
+"""Fixed parts of a task's texts, one token each in the embedded tokenizer; others cut them as they like."""
 
 PHRASES = ("Rules: (", ") (", ")\nStart:", "\nSteps: ", "\nAnswer:")
 
