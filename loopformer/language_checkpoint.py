@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from datamodules.tasks.machines.renderings import trained_rendering
 from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
 from loopformer.backbone import check_local_folder
@@ -193,10 +194,17 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
         raise CheckpointError(f"checkpoint: {source} does not load as a Hugging Face model: {reason}") from error
 
 
+def _benchmark(style: object) -> str:
+    """The benchmark that asks a model trained on this style of text, with the options that choose its part."""
+    if trained_rendering(style) is not None:
+        return f"program --program.part machine --program.machine.task {str(style).split('/')[1]}"
+    return "program" if TrainedPrompt.parse(style) is not None else "traces"
+
+
 def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:
     """Return the README of a checkpoint folder: front matter, what it is, how to use it, numbers and provenance."""
     base = config["base"]
-    benchmark = "program" if TrainedPrompt.parse(config["provenance"].get("text_style")) is not None else "traces"
+    benchmark = _benchmark(config["provenance"].get("text_style"))
     front: dict[str, Any] = {
         "library_name": "peft" if adapted else "transformers",
         "license": "apache-2.0",

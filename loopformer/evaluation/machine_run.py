@@ -116,10 +116,12 @@ def machine_markdown(details: dict[str, dict[str, Any]]) -> str:
 
 
 def machine_table(details: dict[str, dict[str, Any]], title: str) -> Table:
-    """The table for the terminal."""
-    table = Table(*HEADINGS, title=title)
+    """The table for the terminal, which is too narrow for the intervals."""
+    table = Table(title=title)
+    for column, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="right" if column else "left")
     for row in machine_rows(details):
-        table.add_row(*row)
+        table.add_row(*(text.partition(" [")[0] for text in row))
     return table
 
 
