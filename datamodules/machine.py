@@ -9,16 +9,17 @@ data:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.batch import IGNORE, Batch
-from datamodules.loader import BatchLoader, BatchSource, BatchT, EvaluationOrder, Rows
+from datamodules.batch import IGNORE
+from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
 from datamodules.tasks.machines.family import MachineStage, Recipe, at_pace, curriculum, find_recipe
@@ -114,60 +115,45 @@ class MachineSet:
         return concatenate(parts)
 
 
-class StreamBatches(BatchSource[BatchT]):
-    """The stream of one rank: a batch is a pure function of (seed, step, stage, rank).
+class MachineRenderer(Protocol):
+    """Makes batches of machines: of token ids and labels, or of text."""
 
-    Args:
-        stream: draws the machines.
-        render: makes a batch of the machines of a stage.
-        seed: seed of the stream.
-        rank: this process.
-    """
+    def batch(self, machines: Machines, *, ids: Iterable[int] | None = None, runs: int = 1) -> Any:
+        """Build a batch; see `MachineBatcher.batch`."""
 
-    def __init__(
-        self, stream: MachineStream, render: Callable[[Machines, MachineStage], BatchT], seed: int, rank: int
-    ) -> None:
-        self._stream, self._render, self._seed, self._rank = stream, render, seed, rank
+
+class StreamBatches(BatchSource[Any]):
+    """The stream of one rank: a batch is a pure function of (seed, step, stage, rank)."""
+
+    def __init__(self, stream: MachineStream, batcher: MachineRenderer, seed: int, rank: int) -> None:
+        self._stream, self._batcher, self._seed, self._rank = stream, batcher, seed, rank
 
     def __len__(self) -> int:
         return self._stream.batches_per_epoch
 
-    def batch(self, epoch: int, position: int) -> BatchT:
+    def batch(self, epoch: int, position: int) -> Any:
         """Make a batch."""
         stage = self._stream.stage
+        key = (self._seed, epoch * len(self) + position, stage, self._rank)
         part = self._stream.stages[stage]
-        return self._render(part.draw((self._seed, epoch * len(self) + position, stage, self._rank)), part)
+        batch = self._batcher.batch(part.draw(key), runs=part.runs)
+        return replace(batch, labels=torch.full_like(batch.labels, IGNORE)) if part.fields_only else batch
 
 
-class SetBatches(BatchSource[BatchT]):
-    """The validation batches of one rank, each of one depth.
+class SetBatches(BatchSource[Any]):
+    """The validation batches of one rank, each of one depth; a machine's id is its position."""
 
-    Args:
-        machines: all machines; a machine's id is its position.
-        render: makes a batch of machines and their ids.
-        batch_size: machines of a batch on one rank.
-        rank: this process.
-        world: number of processes.
-    """
-
-    def __init__(
-        self,
-        machines: Machines,
-        render: Callable[[Machines, Rows], BatchT],
-        batch_size: int,
-        rank: int,
-        world: int,
-    ) -> None:
-        self._machines, self._render = machines, render
+    def __init__(self, machines: Machines, batcher: MachineRenderer, batch_size: int, rank: int, world: int) -> None:
+        self._machines, self._batcher = machines, batcher
         self._order = EvaluationOrder(machines.depth, batch_size, rank=rank, world=world)
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def batch(self, epoch: int, position: int) -> BatchT:
+    def batch(self, epoch: int, position: int) -> Any:
         """Make a batch."""
         rows = self._order.rows(epoch, position)
-        return self._render(self._machines[rows], rows)
+        return self._batcher.batch(self._machines[rows], ids=rows.tolist())
 
 
 class MachineDataModule(StagedDataModule):
@@ -230,16 +216,9 @@ class MachineDataModule(StagedDataModule):
 
     def train_batches(self, rank: int, world: int) -> BatchSource:  # noqa: ARG002
         """Return the stream of one rank."""
-        return StreamBatches(self.train_source, self._training_batch, self.seed, rank)
+        return StreamBatches(self.train_source, self.batcher, self.seed, rank)
 
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches."""
-        machines, size = self.validation.machines(), self.validation.batch_size
-        source = SetBatches(
-            machines, lambda part, rows: self.batcher.batch(part, ids=rows.tolist()), size, *self.place()
-        )
+        source = SetBatches(self.validation.machines(), self.batcher, self.validation.batch_size, *self.place())
         return BatchLoader(source, resumes=False)
-
-    def _training_batch(self, machines: Machines, stage: MachineStage) -> Batch:
-        batch = self.batcher.batch(machines, runs=stage.runs)
-        return replace(batch, labels=torch.full_like(batch.labels, IGNORE)) if stage.fields_only else batch

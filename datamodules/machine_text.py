@@ -8,23 +8,65 @@ data:
     validation: {class_path: MachineSet, init_args: {machine: fsm}}
 
 Streams, stages and seeds are those of `datamodules.machine`: with the same options both kinds of model meet the same
-machines, batch by batch. A stage that leaves the visible labels out (`fields_only`) writes them all the same.
+machines, batch by batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.loader import BatchLoader, BatchSource, Rows
+from datamodules.loader import BatchLoader, BatchSource
 from datamodules.machine import MachineSet, MachineStream, SetBatches, StreamBatches
 from datamodules.staged import StagedDataModule
-from datamodules.tasks.machines.family import MachineStage
-from datamodules.tasks.machines.machine import Machines
+from datamodules.tasks.machines.machine import IntArray, Machines
 from datamodules.tasks.machines.renderings import MachineRendering, MachineScratchpad, text_style, written_runs
 from datamodules.text import Objective, TextBatch, TextEncoder
 
-__all__ = ["MachineSet", "MachineStream", "MachineTextDataModule"]
+__all__ = ["MachineSet", "MachineStream", "MachineTextBatcher", "MachineTextDataModule"]
+
+
+class MachineTextBatcher:
+    """Batches of machines as text.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        rendering: how a run is written.
+        objective: which tokens the loss counts.
+        generated: [I] machines, by id, that are also validated by generation; None for none of them.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        rendering: MachineRendering,
+        objective: Objective = "response",
+        generated: IntArray | None = None,
+    ) -> None:
+        self._encoder = TextEncoder(tokenizer)
+        self._rendering, self._objective, self._generated = rendering, objective, generated
+
+    def batch(self, machines: Machines, *, ids: Iterable[int] | None = None, runs: int = 1) -> TextBatch:
+        """Write runs of machines, each of its own depth.
+
+        Args:
+            machines: B machines.
+            ids: [B] their ids; default 0..B-1.
+            runs: so many rows side by side have one table; every one is a text of its own all the same.
+        """
+        del runs
+        rows = np.arange(len(machines)) if ids is None else np.array(list(ids), dtype=np.int64)
+        found = [self._rendering.examples(run) for run in written_runs(machines)]
+        return self._encoder.batch(
+            [[examples[row % len(examples)]] for row, examples in enumerate(found)],
+            self._objective,
+            generated=None if self._generated is None else self._generated[rows],
+            steps=machines.depth,
+            instance=rows,
+            facts=machines.facts(),
+        )
 
 
 class MachineTextDataModule(StagedDataModule):
@@ -64,33 +106,12 @@ class MachineTextDataModule(StagedDataModule):
         self.train_source = MachineStream() if train is None else train
         self.validation = MachineSet(self.train_source.machine) if validation is None else validation
         self.generated, self.seed = generated, seed
-        self._encoder, self._objective = TextEncoder(tokenizer), objective
+        self._tokenizer, self._objective = tokenizer, objective
 
     @property
     def style(self) -> str:
         """Task and rendering, which an evaluation of the trained model repeats."""
         return text_style(self.train_source.machine, self.rendering)
-
-    def batch(self, machines: Machines, ids: Rows | None = None, generated: Rows | None = None) -> TextBatch:
-        """Write runs of machines, each of its own depth.
-
-        Args:
-            machines: B machines.
-            ids: [B] their ids; default 0..B-1.
-            generated: [B] whether to validate by generation too; default no.
-        """
-        documents = []
-        for row, run in enumerate(written_runs(machines)):
-            examples = self.rendering.examples(run)
-            documents.append([examples[row % len(examples)]])
-        return self._encoder.batch(
-            documents,
-            self._objective,
-            generated=generated,
-            steps=machines.depth,
-            instance=ids,
-            facts=machines.facts(),
-        )
 
     def validation_counts(self) -> list[int]:
         """Numbers of steps that occur in validation, in order."""
@@ -98,7 +119,8 @@ class MachineTextDataModule(StagedDataModule):
 
     def train_batches(self, rank: int, world: int) -> BatchSource[TextBatch]:  # noqa: ARG002
         """Return the stream of one rank."""
-        return StreamBatches(self.train_source, self._training_batch, self.seed, rank)
+        batcher = MachineTextBatcher(self._tokenizer, self.rendering, self._objective)
+        return StreamBatches(self.train_source, batcher, self.seed, rank)
 
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches; the first machines of each depth are generated too."""
@@ -106,14 +128,5 @@ class MachineTextDataModule(StagedDataModule):
         flags = np.zeros(len(machines), dtype=np.int64)
         for count in np.unique(machines.depth):
             flags[np.flatnonzero(machines.depth == count)[: self.generated]] = 1
-        source = SetBatches(
-            machines,
-            lambda part, rows: self.batch(part, rows, flags[rows]),
-            self.validation.batch_size,
-            *self.place(),
-        )
-        return BatchLoader(source, resumes=False)
-
-    def _training_batch(self, machines: Machines, stage: MachineStage) -> TextBatch:
-        del stage
-        return self.batch(machines)
+        batcher = MachineTextBatcher(self._tokenizer, self.rendering, self._objective, flags)
+        return BatchLoader(SetBatches(machines, batcher, self.validation.batch_size, *self.place()), resumes=False)
