@@ -18,7 +18,7 @@ from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.files import write_text
 
 HEADINGS = (
-    "split", "N", "final %", "complete %", "correct prefix", "first error", "exact stop %", "tokens", "machines",
+    "split", "N", "final %", "complete %", "correct prefix", "median first error", "exact stop %", "tokens", "machines",
 )  # fmt: skip
 """One table for models that execute and models that write; a dash stands for what a model does not say."""
 
