@@ -3,6 +3,7 @@
     python evaluate.py --checkpoint checkpoints/tiny-executor-timer --benchmark graph --output results/tiny
     python evaluate.py --checkpoint runs/a/model runs/b/model --output results/a-b
     python evaluate.py --checkpoint runs/grammar_brackets/model --benchmark grammar --output results/brackets
+    python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark grammar --grammar.lane answer,written --output OUT
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark traces --output OUT    # an ordinary model writes the path
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT   # or traces
     python evaluate.py --checkpoint runs/fsm/model --benchmark program --program.part machine --output results/fsm
@@ -32,6 +33,7 @@ from rich.console import Console
 
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint as checkpoints
+from loopformer import language_checkpoint
 from loopformer.errors import one_line_errors
 from loopformer.evaluation import mechanism as panel
 from loopformer.evaluation.compare import load_runs, run_names, write_comparison
@@ -42,6 +44,7 @@ from loopformer.evaluation.generated_run import run_generated
 from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
+from loopformer.evaluation.lane_run import run_lanes
 from loopformer.evaluation.partial import discard
 from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
@@ -81,8 +84,8 @@ def evaluate(
         checkpoint: folders that train.py exported, one or several; for language models one of them, or any Hugging
             Face folder or Hub id.
         output: folder for the results.
-        benchmark: "graph" or "grammar" for looped transformers, "traces" for ordinary language models, "program"
-            for either, as its part asks.
+        benchmark: "graph" for looped transformers, "traces" for ordinary language models, "grammar" for either, and
+            "program", as its part asks.
         graph: options of the graph benchmark.
         traces: options of the benchmark of generated traces.
         grammar: options of the grammar benchmark.
@@ -108,8 +111,12 @@ def evaluate(
             raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    place = Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite)
     if benchmark == PROGRAM:
-        evaluate_program(program, Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite))
+        evaluate_program(program, place)
+        return
+    if benchmark == GRAMMAR and language_checkpoint.is_language_model(checkpoint[0]):
+        run_lanes(place, grammar)
         return
     if benchmark in TEXT_BENCHMARKS:
         run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)

@@ -30,6 +30,7 @@ from datamodules.tasks.traces.programs import Program, Refused, Traced, trace_ea
 from datamodules.tasks.traces.renderings import CompactScratchpad, OutputOnly, Rendering
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import Objective, TextBatch, TextEncoder
+from datamodules.text_rows import length_groups
 
 logger = logging.getLogger(__name__)
 
@@ -209,10 +210,8 @@ class ExecutionTextDataModule(ResumableDataModule):
     def train_batches(self, rank: int, world: int) -> BatchSource[TextBatch]:
         """Return the training batches of one rank out of `world`, each of examples of like length."""
         texts = self.texts("train")
-        # By powers of two of the characters: padding to the longest of a batch then at most doubles it.
-        sizes = [len(example.prompt) + len(example.completion) for example in texts.examples]
-        groups = np.ceil(np.log2(sizes)).astype(np.int64)
-        order = TrainingOrder(len(sizes), self.batch_size, self.seed, groups=groups, rank=rank, world=world)
+        groups = length_groups(texts.examples)
+        order = TrainingOrder(len(groups), self.batch_size, self.seed, groups=groups, rank=rank, world=world)
         return ExecutionRows(texts, self._encoder, self._objective, order)
 
     def val_dataloader(self) -> BatchLoader:

@@ -7,49 +7,17 @@ data:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder, TrainingOrder
+from datamodules.loader import BatchLoader, EvaluationOrder, TrainingOrder
 from datamodules.resumable import ResumableDataModule
 from datamodules.tasks.office.arms import ARMS, TrainedPrompt, examples, find_arm
 from datamodules.tasks.office.splits import VALIDATION_PER_FAMILY, training, validation
-from datamodules.tasks.procedure import TextExample
 from datamodules.text import TextBatch, TextEncoder
-
-
-class OfficeRows(BatchSource[TextBatch]):
-    """Batches of text examples, in a given order.
-
-    Args:
-        encoder: renders messages and makes batches.
-        texts: the examples.
-        order: rows of each batch.
-        generated: [E] bool, examples that are also validated by generation; None for none.
-    """
-
-    def __init__(
-        self,
-        encoder: TextEncoder,
-        texts: Sequence[TextExample],
-        order: TrainingOrder | EvaluationOrder,
-        generated: np.ndarray | None = None,
-    ) -> None:
-        self._encoder, self._texts, self._order, self._generated = encoder, texts, order, generated
-
-    def __len__(self) -> int:
-        """Return the number of batches of an epoch on this rank."""
-        return len(self._order)
-
-    def batch(self, epoch: int, position: int) -> TextBatch:
-        """Make a batch; a pure function of its place."""
-        rows = self._order.rows(epoch, position)
-        documents = [[self._encoder.message(self._texts[row])] for row in rows]
-        marks = None if self._generated is None else self._generated[rows]
-        return self._encoder.batch(documents, generated=marks, instance=rows)
+from datamodules.text_rows import TextRows
 
 
 class OfficeDataModule(ResumableDataModule):
@@ -102,17 +70,17 @@ class OfficeDataModule(ResumableDataModule):
         """Arm and prompt as an exported model remembers them, so that an evaluation asks in the same way."""
         return self._prompt.text
 
-    def train_batches(self, rank: int, world: int) -> OfficeRows:
+    def train_batches(self, rank: int, world: int) -> TextRows:
         """Return the training batches of one rank out of `world`."""
         order = TrainingOrder(len(self.train_texts), self._batch_size, self.seed, rank=rank, world=world)
-        return OfficeRows(self._encoder, self.train_texts, order)
+        return TextRows(self._encoder, self.train_texts, order)
 
     def val_dataloader(self) -> BatchLoader[TextBatch]:
         """Return this rank's validation batches."""
         rank, world = self.place()
         groups = np.zeros(len(self.validation_texts), dtype=np.int64)
         order = EvaluationOrder(groups, self._validation_batch_size, rank=rank, world=world)
-        return BatchLoader(OfficeRows(self._encoder, self.validation_texts, order, self._marks), resumes=False)
+        return BatchLoader(TextRows(self._encoder, self.validation_texts, order, self._marks), resumes=False)
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:  # noqa: ARG002
         """Move a batch as a whole."""

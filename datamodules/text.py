@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -85,6 +85,8 @@ class TextEncoder:
 
     Args:
         tokenizer: any Hugging Face tokenizer with an end token.
+        thinking: whether a chat template that knows of it opens a thought before the reply; None leaves it to the
+            template.
 
     Attributes:
         end_id: token that closes a completion.
@@ -93,11 +95,12 @@ class TextEncoder:
         ValueError: the tokenizer has no end token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool | None = None) -> None:
         if tokenizer.eos_token_id is None:
             raise ValueError("tokenizer: it has no end token (eos_token); use one that has, completions end with it")
         self.tokenizer = tokenizer
         self.end_id = int(tokenizer.eos_token_id)
+        self._options: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenise texts, adding no special tokens (those that a chat template wrote are recognised)."""
@@ -109,7 +112,9 @@ class TextEncoder:
         if self.tokenizer.chat_template is None:
             return prompt
         messages = [{"role": "user", "content": prompt}]
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return str(
+            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._options)
+        )
 
     def message(self, example: TextExample) -> TextExample:
         """Render an example as a message and its reply: with a chat template, the reply starts without a space."""

@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from datamodules.tasks.grammar.arms import LETTER_TASKS, TrainedLanes
 from datamodules.tasks.machines.renderings import trained_rendering
 from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
@@ -198,7 +199,9 @@ def _benchmark(style: object) -> str:
     """The benchmark that asks a model trained on this style of text, with the options that choose its part."""
     if trained_rendering(style) is not None:
         return f"program --program.part machine --program.machine.task {str(style).split('/')[1]}"
-    return "program" if TrainedPrompt.parse(style) is not None else "traces"
+    if TrainedPrompt.parse(style) is not None:
+        return "program"
+    return "grammar" if style in LETTER_TASKS or TrainedLanes.parse(style) is not None else "traces"
 
 
 def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:

@@ -48,6 +48,11 @@ UNDER = {
     "configs/recipe/trace_curriculum.yaml": ["configs/sft_trace.yaml"],
     PRETRAINED: ["configs/arch3b.yaml"],
     "configs/recipe/office_from_scratch.yaml": ["configs/program_office.yaml"],
+    **{
+        f"configs/recipe/grammar_sft_{name}.yaml": ["configs/grammar_sft.yaml"]
+        for name in ("answers", "moves", "mixed", "brackets", "from_scratch")
+    },
+    "configs/recipe/eight_layers.yaml": ["configs/grammar_search_written.yaml"],
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
     "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
     "configs/recipe/from_graph_executor.yaml": ["configs/program_fsm.yaml"],
@@ -90,6 +95,8 @@ def arguments(path: str, executor: Path, base: Path, output: Path) -> list[str]:
         given += ["--model.init_args.network.init_args.backbone.init_args.model", str(base)]
     if path == "configs/program_traces.yaml":
         given += ["--data.init_args.train.init_args.count", "8"]  # each program is traced when the data are opened
+    if "grammar_sft" in path:
+        given += ["--data.init_args.train", "BracketPool"]  # a pool of grammars is drawn when the data are opened
     return [*given, "--output", str(output)]
 
 

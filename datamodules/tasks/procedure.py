@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 UNDEFINED = -100
 """Value of a field where it has none (the batches' IGNORE: no loss and no metric counts it)."""
@@ -135,6 +135,12 @@ class Procedure(ABC, Generic[InstanceT]):
 def trace_line(label: str, fields: Mapping[str, str]) -> str:
     """Write one state: the visible label, then every named field, each value with the space that stands before it."""
     return "; ".join([label, *(f"{name}:{value}" for name, value in fields.items())])
+
+
+def style_name(procedure: Procedure[Any] | type[Procedure[Any]], style: TextStyle) -> str:
+    """Return task and style as one word for a checkpoint's provenance, such as "procedure/BracketTask/steps"."""
+    task = procedure if isinstance(procedure, type) else type(procedure)
+    return f"procedure/{task.__name__}/{style}"
 
 
 def _value(labels: LabelSet | None, value: int) -> str:

@@ -20,6 +20,8 @@ from datamodules.grammar_sources import BracketDepths, SearchRuns
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
+from datamodules.tasks.grammar.lane_suites import SUITES
+from datamodules.tasks.grammar.lanes import LANES
 from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
@@ -27,6 +29,11 @@ from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 from loopformer.looped import LoopedTransformer
 from loopformer.metrics.functional import stop_loop
+
+TRAINED = "trained"
+BRACKET_DEPTHS, SEARCH_RUNS = "bracket_depths", "search_runs"
+PUZZLES = (*SUITES, BRACKET_DEPTHS, SEARCH_RUNS)
+"""What an ordinary model may be asked: the suites, and what looped models are asked."""
 
 EVALUATION_SEED = 11
 """Seed of the benchmark's strings; the validation during training uses another."""
@@ -36,6 +43,9 @@ EVALUATION_SEED = 11
 class GrammarOptions:
     """What to evaluate. The first three are for models of brackets, the next three for models of the search.
 
+    Those from `lane` on are for ordinary language models (`loopformer.evaluation.lane_benchmark`); the others apply to
+    them in the puzzles "bracket_depths" and "search_runs".
+
     Attributes:
         depths: openers of the strings, such as "8,16,32".
         per_depth: correct strings at each depth, and as many with one wrong closer.
@@ -44,7 +54,17 @@ class GrammarOptions:
         longest: most moves of a search; all kinds of runs up to it are asked.
         letterings: letterings of each kind of search.
         slack: loops beyond the last move at which a stop still counts as late rather than missing.
-        batch_size: instances of one rollout.
+        batch_size: instances of one rollout, or prompts of one batch.
+        lane: how an ordinary model is asked, one lane or several apart by commas: answer, written, gym (next move, the
+            state held by the gym), states (every reference state on its own), planted (a run that begins with planted
+            moves); "trained" is the one it was trained for.
+        puzzles: suites that an ordinary model is asked, apart by commas: original, cue_free, count_a, count_b,
+            balanced, brackets, bracket_depths, search_runs; "trained" is bracket_depths or search_runs for a model
+            trained on a looped model's data, cue_free for others.
+        pairs: yes and no puzzles of each family and level of each suite; None for all.
+        listing: say in the prompts how the machine moves; None for what a model was trained with, yes for others.
+        max_new_tokens: budget of each reply; None for twice the reference's number of tokens and 64 more.
+        thinking_tokens: further tokens for a thought that </think> closes, before the reply; 0 for no thought.
     """
 
     depths: str = "2,4,6,8,16,24,32,48,64"
@@ -55,13 +75,28 @@ class GrammarOptions:
     letterings: int = 4
     slack: int = 16
     batch_size: int = 32
+    lane: str = TRAINED
+    puzzles: str = TRAINED
+    pairs: int | None = None
+    listing: bool | None = None
+    max_new_tokens: int | None = None
+    thinking_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("per_depth", "longest", "letterings", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"grammar.{name}: needs at least 1, got {getattr(self, name)}")
-        if self.slack < 0:
-            raise ValueError(f"grammar.slack: needs at least 0, got {self.slack}")
+        for name in ("per_depth", "longest", "letterings", "batch_size", "pairs", "max_new_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"grammar.{name}: needs at least 1, got {value}")
+        for name in ("slack", "thinking_tokens"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"grammar.{name}: needs at least 0, got {getattr(self, name)}")
+        for name, known in (("lane", LANES), ("puzzles", PUZZLES)):
+            value = getattr(self, name)
+            odd = [one for one in value.split(",") if one not in known]
+            if odd and value != TRAINED:
+                raise ValueError(f"grammar.{name}: {odd[0]!r} is unknown; use {TRAINED}, or some of {','.join(known)}")
+        if self.thinking_tokens and "planted" in self.lane.split(","):
+            raise ValueError("grammar.thinking_tokens: lane planted begins the reply itself; use 0, or another lane")
 
 
 @dataclass

@@ -48,7 +48,7 @@ def summarize_grammar(store: OutcomeStore) -> dict[str, Any]:
     accept, depth = store.facts["accept"].bool(), store.facts["depth"]
     suite = store.facts["suite"].bool()
     longest = max(store.metadata.trained_steps, default=0)
-    spans = {_span_name(first, last): _within(outcome.steps, first, last) for first, last in SPANS}
+    spans = {span_name(first, last): _within(outcome.steps, first, last) for first, last in SPANS}
     return {
         "format": 1,
         "benchmark": store.metadata.benchmark,
@@ -165,7 +165,8 @@ def _within(steps: Tensor, first: int, last: int | None) -> Tensor:
     return (steps >= first) & (steps <= (int(steps.max()) if last is None else last))
 
 
-def _span_name(first: int, last: int | None) -> str:
+def span_name(first: int, last: int | None) -> str:
+    """Name of a range of run lengths."""
     return f"{first}+" if last is None else f"{first}-{last}"
 
 

@@ -1,6 +1,7 @@
 """Finished parts of an evaluation on disk, so that a killed run loses at most the part it was at.
 
-Each part is one safetensors file, written atomically, that carries the digest of everything the numbers depend on.
+Each part is one file, written atomically, that carries the digest of everything the numbers depend on: tensors of a
+looped model's parts as safetensors (`PartialResults`), what a language model wrote as JSON (`PartialRows`).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import hashlib
 import json
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -21,26 +23,33 @@ from loopformer.files import atomic_path
 
 LOGITS = "logits."
 
+PartT = TypeVar("PartT")
 
-class PartialResults:
+
+class Parts(ABC, Generic[PartT]):
     """Parts of one evaluation in a folder, or in memory alone.
+
+    Attributes:
+        suffix: of the files.
 
     Args:
         folder: where the parts are kept, or None to keep nothing.
         identity: all that the numbers depend on, as plain JSON types: model, graphs, options.
     """
 
+    suffix: ClassVar[str]
+
     def __init__(self, folder: Path | None, identity: dict[str, Any]) -> None:
         self.folder = folder
         self.digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
-    def get(self, number: int, compute: Callable[[], Part]) -> tuple[Part, float]:
+    def get(self, number: int, compute: Callable[[], PartT]) -> tuple[PartT, float]:
         """Return a part and the seconds it took: from its file, or computed now and then kept.
 
         Raises:
             ValueError: the folder holds a part of another evaluation, or a file that is none.
         """
-        path = None if self.folder is None else self.folder / f"part_{number:05d}.safetensors"
+        path = None if self.folder is None else self.folder / f"part_{number:05d}.{self.suffix}"
         if path is not None and path.is_file():
             return self._load(path)
         begin = time.perf_counter()
@@ -49,6 +58,27 @@ class PartialResults:
         if path is not None:
             self._save(path, part, seconds)
         return part, seconds
+
+    @abstractmethod
+    def _save(self, path: Path, part: PartT, seconds: float) -> None:
+        """Write a part."""
+
+    @abstractmethod
+    def _load(self, path: Path) -> tuple[PartT, float]:
+        """Read a part and the seconds it took."""
+
+    def _check(self, path: Path, digest: object) -> None:
+        if digest != self.digest:
+            raise ValueError(
+                f"{path.parent} holds parts of an evaluation with another model, graphs or options: delete the folder "
+                "or choose another output."
+            )
+
+
+class PartialResults(Parts[Part]):
+    """Parts of an evaluation of a looped model."""
+
+    suffix = "safetensors"
 
     def _save(self, path: Path, part: Part, seconds: float) -> None:
         tensors = {"letters": part.letters, "stops": part.stops, "converged": part.converged}
@@ -66,11 +96,7 @@ class PartialResults:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{path} is not a part of an evaluation ({error}): delete it.") from error
-        if metadata.get("digest") != self.digest:
-            raise ValueError(
-                f"{path.parent} holds parts of an evaluation with another model, graphs or options: delete the folder "
-                "or choose another output."
-            )
+        self._check(path, metadata.get("digest"))
         logits = {}
         for name in [name for name in tensors if name.startswith(LOGITS)]:
             graph, column = name.removeprefix(LOGITS).split(".")
@@ -78,6 +104,26 @@ class PartialResults:
         converged = tensors["converged"]
         part = Part(tensors["letters"], tensors.get("direct"), tensors["stops"], logits, converged)
         return part, float(metadata["seconds"])
+
+
+class PartialRows(Parts[list[dict[str, Any]]]):
+    """Parts of an evaluation of a language model: rows of plain JSON data."""
+
+    suffix = "json"
+
+    def _save(self, path: Path, part: list[dict[str, Any]], seconds: float) -> None:
+        text = json.dumps({"digest": self.digest, "seconds": seconds, "rows": part})
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def _load(self, path: Path) -> tuple[list[dict[str, Any]], float]:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            digest, seconds, rows = found["digest"], float(found["seconds"]), list(found["rows"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not a part of an evaluation ({error!r}): delete it.") from error
+        self._check(path, digest)
+        return rows, seconds
 
 
 def discard(folder: Path) -> None:

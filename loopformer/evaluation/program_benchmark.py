@@ -62,10 +62,14 @@ class Place:
     dtype: torch.dtype | None = None
     overwrite: bool = False
 
+    def autocast(self) -> torch.autocast:
+        """Return the context in which the model runs."""
+        return torch.autocast(torch.device(self.device).type, self.dtype, enabled=self.dtype is not None)
+
 
 def evaluate_program(options: ProgramOptions, place: Place) -> None:
     """Run a part of the benchmark and write its results; summary.json comes last."""
-    with torch.autocast(torch.device(place.device).type, place.dtype, enabled=place.dtype is not None):
+    with place.autocast():
         PARTS[options.part](options, place)
 
 

@@ -105,3 +105,13 @@ def run_text(moves: Iterable[Move]) -> str:
 def count_kinds(moves: Iterable[Move]) -> Counter[str]:
     """Return how many moves of each kind a run has."""
     return Counter(move.kind for move in moves)
+
+
+PHRASES = (
+    ", ",
+    *(Move(op).text() for op in ("BT", "DONE", "ACC", "CENTER", "POP", "ACCEPT", "REJECT")),
+    *(move.text() for move in (PRN_PREFIX, PRN_LONG, REJ_TERM, REJ_NO_PROD, CUT)),
+    *(try_production(f"p{index}").text() for index in range(32)),
+    *(Move("PUSH", "expected", closer).text() for closer in "abcdeuvwxy)]"),
+)
+"""Texts of the moves of the suites and what stands between two moves, for tokenizers that make one token of each."""

@@ -1,0 +1,325 @@
+"""The grammar benchmark of ordinary language models: batched generation in one lane or several.
+
+    python evaluate.py --checkpoint runs/grammar_sft/model --benchmark grammar --output OUT
+    python evaluate.py --checkpoint Qwen/Qwen2.5-0.5B-Instruct --benchmark grammar --output OUT \
+        --grammar.lane answer,written,gym --grammar.puzzles original,cue_free
+
+What the model wrote in every finished batch is kept, so that a killed evaluation goes on where it was. In the lane gym
+a batch of puzzles goes through its runs side by side, one prompt a move, until each has failed or ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from datamodules.tasks.grammar.arms import EVALUATED, LETTER_TASKS, TrainedLanes
+from datamodules.tasks.grammar.bracket_task import BracketTask
+from datamodules.tasks.grammar.checker import check_move
+from datamodules.tasks.grammar.lane_items import LaneItem, search_item
+from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
+from datamodules.tasks.grammar.lane_suites import BRACKETS, first_pairs, string_items, suite_items
+from datamodules.tasks.grammar.lanes import PLANTED, SINGLE_MOVES, JsonNotation, LabelNotation, Lane, Notation, Prompt
+from datamodules.text import TextEncoder
+from loopformer.evaluation.grammar_benchmark import (
+    BRACKET_DEPTHS,
+    SEARCH_RUNS,
+    TRAINED,
+    GrammarOptions,
+    bracket_questions,
+    search_questions,
+)
+from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
+from loopformer.evaluation.partial import PartialRows
+from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
+from loopformer.language_checkpoint import LanguageCheckpoint
+
+RowT = TypeVar("RowT")
+
+BLANK_LINE = "\n\n"
+"""Where a reply ends if the model was not trained for the lanes and has no chat template: tasks are apart by it."""
+
+THOUGHT_ENDS = "</think>"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a model is asked.
+
+    Attributes:
+        lanes: the lanes.
+        suites: names of the suites.
+        notation: how puzzles and moves are written.
+        notation_name: "json" or "letters".
+        listing: whether the prompts say how the machine moves.
+        trained: whether the model was trained on this notation.
+    """
+
+    lanes: tuple[Lane, ...]
+    suites: tuple[str, ...]
+    notation: Notation
+    notation_name: str
+    listing: bool
+    trained: bool
+
+
+def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked:
+    """Resolve lanes, puzzles and prompts of a model.
+
+    Raises:
+        ValueError: the lane is "trained", and the model's folder does not tell which that is; or a lane that a model
+            trained on a looped model's data cannot be asked in.
+    """
+    style = checkpoint.provenance.get("text_style")
+    suites = tuple(options.puzzles.split(","))
+    lanes: tuple[Any, ...] = tuple(options.lane.split(","))
+    if style in LETTER_TASKS:
+        task = LETTER_TASKS[str(style)]
+        own, notation = BRACKET_DEPTHS if task is BracketTask else SEARCH_RUNS, LabelNotation(task())
+        lanes = ("written",) if options.lane == TRAINED else lanes
+        if odd := [lane for lane in lanes if lane not in notation.lanes]:
+            raise ValueError(
+                f"grammar.lane: {odd[0]} is not for a model that writes letters ({style}); "
+                f"use {','.join(notation.lanes)}"
+            )
+        return Asked(lanes, (own,) if options.puzzles == TRAINED else suites, notation, LETTERS, False, True)
+    trained = TrainedLanes.parse(style)
+    if options.lane == TRAINED:
+        if trained is None:
+            raise ValueError(
+                f"grammar.lane: {checkpoint.source} does not tell its lane; choose --grammar.lane, such as answer"
+            )
+        lanes = (EVALUATED[trained.arm],)
+    listing = options.listing
+    if listing is None:
+        listing = trained is None or trained.listing
+    suites = ("cue_free",) if options.puzzles == TRAINED else suites
+    return Asked(lanes, suites, JsonNotation(), JSON, listing, trained is not None)
+
+
+def find_items(asked: Asked, options: GrammarOptions) -> list[LaneItem]:
+    """Return the puzzles of an evaluation."""
+    found: list[LaneItem] = []
+    for suite in asked.suites:
+        if suite == BRACKET_DEPTHS:
+            # The suite of brackets within these questions is asked under its own name.
+            found += string_items(bracket_questions(replace(options, suite=False)).instances, suite)
+        elif suite == SEARCH_RUNS:
+            puzzles = search_questions(options).instances
+            found += [search_item(replace(one, name=f"{suite}-{at}"), suite) for at, one in enumerate(puzzles)]
+        else:
+            items = suite_items(suite)
+            # In letters both alphabets of brackets are one, and ask the same questions.
+            half = suite == BRACKETS and asked.notation_name == LETTERS
+            found += items[: len(items) // 2] if half else items
+    return first_pairs(found, options.pairs)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One prompt of one puzzle: its tokens, and its budget of new ones."""
+
+    item: LaneItem
+    prompt: Prompt
+    place: int
+    ids: list[int]
+    budget: int
+
+
+class LaneAsker:
+    """Asks a model in the lanes.
+
+    Args:
+        checkpoint: the model.
+        asked: how it is asked.
+        options: batch size and budgets.
+    """
+
+    def __init__(self, checkpoint: LanguageCheckpoint, asked: Asked, options: GrammarOptions) -> None:
+        self._lm, self._tokenizer = checkpoint.lm, checkpoint.tokenizer
+        self._asked, self._options = asked, options
+        self._encoder = TextEncoder(checkpoint.tokenizer, thinking=options.thinking_tokens > 0)
+        self._ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
+        self._plain = not asked.trained and checkpoint.tokenizer.chat_template is None
+
+    def parts(self, items: Sequence[LaneItem]) -> Iterator[tuple[int, Callable[[], list[dict[str, Any]]]]]:
+        """Yield the parts of an evaluation in a fixed order: number of replies, and what makes their rows."""
+        size = self._options.batch_size
+        for lane in self._asked.lanes:
+            able = [item for item in items if can_ask(item, lane)]
+            if lane == "gym":
+                for group in _slices(sorted(able, key=lambda item: len(item.moves)), size):
+                    yield len(group), lambda group=group: self._gym(group)  # type: ignore[misc]
+                continue
+            calls = [call for item in able for call in self._calls(item, lane)]
+            for some in _slices(sorted(calls, key=lambda call: (call.budget, len(call.ids))), size):
+                yield len(some), lambda some=some, lane=lane: self._rows(some, lane)  # type: ignore[misc]
+
+    def count(self, items: Sequence[LaneItem]) -> int:
+        """Return the number of replies of an evaluation; a run in the gym counts as one."""
+        return sum(
+            {"states": len(item.moves), "planted": len(PLANTED)}.get(lane, 1)
+            for lane in self._asked.lanes
+            for item in items
+            if can_ask(item, lane)
+        )
+
+    def _calls(self, item: LaneItem, lane: Lane) -> list[_Call]:
+        asked = prompts(item, lane, self._asked.notation, self._asked.listing)
+        wanted = [
+            item.moves[at].text() if lane in SINGLE_MOVES else reference(item, lane, self._asked.notation, prompt)
+            for at, prompt in enumerate(asked)
+        ]
+        return self._encoded(item, asked, wanted)
+
+    def _encoded(self, item: LaneItem, asked: Sequence[Prompt], wanted: Sequence[str], first: int = 0) -> list[_Call]:
+        chat = self._encoder.chat if self._asked.notation.is_message else str
+        heads = self._encoder.encode([chat(prompt.text) for prompt in asked])
+        begun = self._encoder.encode([prompt.begun for prompt in asked])
+        lengths = [len(ids) for ids in self._encoder.encode(list(wanted))]
+        return [
+            _Call(item, prompt, first + at, [*head, *more], self._budget(length))
+            for at, (prompt, head, more, length) in enumerate(zip(asked, heads, begun, lengths, strict=True))
+        ]
+
+    def _budget(self, reference_tokens: int) -> int:
+        own = self._options.max_new_tokens or 2 * reference_tokens + 64
+        return own + self._options.thinking_tokens
+
+    def _rows(self, calls: Sequence[_Call], lane: Lane) -> list[dict[str, Any]]:
+        rows = []
+        for call, row in zip(calls, self._write(calls), strict=True):
+            place = {"suite": call.item.suite, "item": call.item.name, "lane": lane, "planted": call.prompt.planted}
+            rows.append({**place, "place": call.place, **row})
+        return rows
+
+    def _gym(self, items: Sequence[LaneItem]) -> list[dict[str, Any]]:
+        """Go through some runs side by side; the gym makes a move only if it is right."""
+        states = [item.states() for item in items]
+        replies: list[list[dict[str, Any]]] = [[] for _ in items]
+        going = list(range(len(items)))
+        while going:
+            calls = []
+            for row in going:
+                item, at = items[row], len(replies[row])
+                text = self._asked.notation.ask(item, "gym", self._asked.listing, states[row][at])
+                calls += self._encoded(item, [Prompt(text)], [item.moves[at].text()], first=at)
+            for row, reply in zip(list(going), self._write(calls), strict=True):
+                item, at = items[row], len(replies[row])
+                replies[row].append(reply)
+                if check_move(reply["output"], item.moves[at]) is not None or at + 1 == len(item.moves):
+                    going.remove(row)
+        return [
+            {"suite": item.suite, "item": item.name, "lane": "gym", "planted": None, "place": 0, **_joined(made)}
+            for item, made in zip(items, replies, strict=True)
+        ]
+
+    def _write(self, calls: Sequence[_Call]) -> list[dict[str, Any]]:
+        """Let the model reply; each reply is cut at its own budget, whatever its batch's is."""
+        budget = max(call.budget for call in calls)
+        responses = generate_greedy(self._lm, [call.ids for call in calls], budget, self._ends)
+        return [self._reply(call, response) for call, response in zip(calls, responses, strict=True)]
+
+    def _reply(self, call: _Call, response: Response) -> dict[str, Any]:
+        within = response.tokens <= call.budget
+        kept = response if within else Response(response.ids[: call.budget], False, call.budget)
+        text, ended, thought = read_response(self._tokenizer, kept), kept.ended, None
+        if self._options.thinking_tokens:
+            head, mark, rest = text.rpartition(THOUGHT_ENDS)
+            # A thought that never ends is no reply: it is scored as what it is.
+            text = rest.lstrip() if mark else text
+            thought = len(self._encoder.encode([head + mark])[0]) if mark else kept.tokens
+        if self._plain and BLANK_LINE in text:
+            text, ended = text.split(BLANK_LINE, maxsplit=1)[0], True
+        return {"output": text, "ended": ended, "new_tokens": kept.tokens, "thought_tokens": thought}
+
+
+def ask_lanes(
+    checkpoint: LanguageCheckpoint,
+    options: GrammarOptions,
+    advance: Callable[[int], object],
+    begin: Callable[[int], object],
+    partial_results: Path | None = None,
+) -> tuple[list[LaneOutput], list[LaneItem], Asked]:
+    """Let a model write in all lanes.
+
+    Args:
+        checkpoint: the model.
+        options: lanes, puzzles and budgets.
+        advance: called with the number of replies finished.
+        begin: called once with the number of all replies.
+        partial_results: folder in which finished batches are kept; None to keep nothing.
+
+    Returns:
+        What it wrote, the puzzles, and how it was asked.
+
+    Raises:
+        ValueError: see `find_asked`; or the folder holds parts of another evaluation.
+    """
+    asked = find_asked(checkpoint, options)
+    items = find_items(asked, options)
+    asker = LaneAsker(checkpoint, asked, options)
+    begin(asker.count(items))
+    identity = {
+        "model": checkpoint.digests(),
+        "options": asdict(options),
+        "asked": [asked.lanes, asked.suites, asked.notation_name, asked.listing],
+        "items": items_digest(items),
+        "dtypes": [str(checkpoint.lm.dtype), _autocast_type(checkpoint.lm.device.type)],
+    }
+    store = PartialRows(partial_results, identity)
+    rows: list[dict[str, Any]] = []
+    for number, (size, compute) in enumerate(asker.parts(items)):
+        found, _ = store.get(number, compute)
+        rows += found
+        advance(size)
+    return _outputs(rows, items, asked), items, asked
+
+
+def _autocast_type(device: str) -> str | None:
+    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
+
+
+def items_digest(items: Sequence[LaneItem]) -> str:
+    """SHA-256 of the questions and reference runs."""
+    texts = [json.dumps([item.key, item.question(), [move.to_json() for move in item.moves]]) for item in items]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _outputs(rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: Asked) -> list[LaneOutput]:
+    """Put the rows in the order of lanes and puzzles; replies to single states become one list a puzzle."""
+    order = {item.key: at for at, item in enumerate(items)}
+    calls: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = (asked.lanes.index(row["lane"]), order[f"{row['suite']}/{row['item']}"], row["planted"] or 0)
+        calls.setdefault(key, []).append(row)
+    outputs = []
+    for _, made in sorted(calls.items()):
+        made.sort(key=lambda row: row["place"])
+        first = {name: value for name, value in made[0].items() if name != "place"}
+        merged = _joined(made) if first["lane"] == "states" else {}
+        outputs.append(LaneOutput(**{**first, **merged, "notation": asked.notation_name}))
+    return outputs
+
+
+def _slices(rows: Sequence[RowT], size: int) -> Iterator[Sequence[RowT]]:
+    """Yield a list in slices of some size."""
+    for begin in range(0, len(rows), size):
+        yield rows[begin : begin + size]
+
+
+def _joined(made: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The replies to the single moves of a puzzle as one."""
+    thoughts = [row["thought_tokens"] for row in made if row["thought_tokens"] is not None]
+    return {
+        "output": [row["output"] for row in made],
+        "ended": all(row["ended"] for row in made),
+        "new_tokens": sum(row["new_tokens"] for row in made),
+        "thought_tokens": sum(thoughts) if thoughts else None,
+    }

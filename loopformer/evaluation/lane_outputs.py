@@ -1,0 +1,251 @@
+"""Files of what a model wrote in the grammar lanes: one JSON object a line, scored without the model.
+
+    python -m loopformer.evaluation.lane_outputs prompts --suite cue_free --lane written > prompts.jsonl
+    python -m loopformer.evaluation.lane_outputs score --outputs outputs.jsonl --output results/lanes
+
+    {"suite": "cue_free", "item": "nesting-2-0-no", "lane": "written", "output": "[{...", "new_tokens": 212}
+
+`lane` is answer, written, gym, states or planted, the last with `planted`, the number of wrong moves. `output` is what
+the model wrote and may be anything; in gym and states it is the list of the replies, one a move. `ended` tells whether
+the model ended its reply (default yes; it matters only where `notation` is "letters"), `new_tokens` may be left out.
+An output's shape is never an error; a file that is not made of such lines, or lacks puzzles of a suite, is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from jsonargparse import auto_cli
+
+from datamodules.tasks.grammar.bracket_task import BracketTask
+from datamodules.tasks.grammar.lane_items import LaneItem
+from datamodules.tasks.grammar.lane_scores import can_ask, prompts, score_moves, score_reply
+from datamodules.tasks.grammar.lane_suites import SUITES, suite_items
+from datamodules.tasks.grammar.lanes import (
+    LANES,
+    PLANTED,
+    SINGLE_MOVES,
+    JsonNotation,
+    LabelNotation,
+    Lane,
+    Notation,
+)
+from datamodules.tasks.grammar.search_task import SearchTask
+from loopformer.errors import one_line_errors
+from loopformer.evaluation.lane_summary import ScoredLane, markdown, summarize_lanes
+from loopformer.evaluation.summary import write_summary
+from loopformer.files import atomic_path, write_text
+
+OUTPUTS, SCORES, TABLE, SUMMARY = "outputs.jsonl", "scores.jsonl", "table.md", "summary.json"
+JSON, LETTERS = "json", "letters"
+
+
+@dataclass(frozen=True)
+class LaneOutput:
+    """What a model wrote for one puzzle in one lane.
+
+    Attributes:
+        suite: the puzzle's suite.
+        item: its name.
+        lane: the lane.
+        output: the reply, of any type; in the lanes of single moves the list of replies.
+        planted: wrong moves of the planted history, None without one.
+        ended: whether the reply ended within its budget.
+        new_tokens: tokens written, None where nobody counted.
+        thought_tokens: tokens of the thought before the reply; None without one.
+        notation: "json" or "letters".
+    """
+
+    suite: str
+    item: str
+    lane: Lane
+    output: object
+    planted: int | None = None
+    ended: bool = True
+    new_tokens: int | None = None
+    thought_tokens: int | None = None
+    notation: str = JSON
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain JSON data."""
+        return asdict(self)
+
+
+def find_notation(name: str, item: LaneItem) -> Notation:
+    """Return the notation in which a puzzle was asked."""
+    if name == JSON:
+        return JsonNotation()
+    return LabelNotation(SearchTask() if item.machine == "search" else BracketTask())
+
+
+def read_outputs(path: Path) -> Iterator[LaneOutput]:
+    """Read a file of outputs.
+
+    Raises:
+        ValueError: a line is no JSON object of the described form (names line, field and fix).
+    """
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield _parsed(line, f"{path} line {number}")
+
+
+def _parsed(line: str, place: str) -> LaneOutput:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: it is no JSON ({error}); write one object a line") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{place}: got a {type(found).__name__}; write one JSON object a line")  # noqa: TRY004
+    fields = LaneOutput.__dataclass_fields__
+    for name in ("suite", "item", "lane", "output"):
+        if name not in found:
+            raise ValueError(f"{place}: {name} is missing; every line needs suite, item, lane and output")
+    if unknown := set(found) - set(fields):
+        raise ValueError(f"{place}: unknown field {min(unknown)}; use some of {', '.join(fields)}")
+    known: dict[str, Sequence[object]] = {"suite": SUITES, "lane": LANES, "notation": (JSON, LETTERS)}
+    planted = found.get("lane") == "planted"
+    known["planted"] = PLANTED if planted else (None,)
+    for name, values in known.items():
+        value = found.get(name, JSON if name == "notation" else None)
+        if not any(value is one or (type(value) is type(one) and value == one) for one in values):
+            raise ValueError(f"{place}: {name}={value!r}; use {' or '.join(map(str, values))}")
+    for name in ("new_tokens", "thought_tokens"):
+        tokens = found.get(name)
+        if tokens is not None and (type(tokens) is not int or tokens < 0):
+            raise ValueError(f"{place}: {name}={tokens!r}; use a whole number, not negative")
+    if not isinstance(found["item"], str) or type(found.get("ended", True)) is not bool:
+        raise ValueError(
+            f"{place}: item={found['item']!r}, ended={found.get('ended')!r}; use a name, and true or false"
+        )
+    return LaneOutput(**found)
+
+
+def score_outputs(outputs: Iterable[LaneOutput], items: Sequence[LaneItem]) -> list[ScoredLane]:
+    """Score outputs.
+
+    Args:
+        outputs: what a model wrote.
+        items: the puzzles that were asked, and possibly more.
+
+    Raises:
+        ValueError: an unknown puzzle, or two outputs for the same call.
+    """
+    known = {item.key: item for item in items}
+    seen: set[tuple[str, str, int | None]] = set()
+    scored = []
+    for one in outputs:
+        key = f"{one.suite}/{one.item}"
+        if key not in known:
+            raise ValueError(f"item: got {key!r}; use a name such as {next(iter(known))}")
+        call = (key, one.lane, one.planted)
+        if call in seen:
+            raise ValueError(f"item: {key} has two outputs in lane {one.lane}; leave one of them")
+        seen.add(call)
+        scored.append(_score(one, known[key]))
+    return scored
+
+
+def _score(one: LaneOutput, item: LaneItem) -> ScoredLane:
+    if one.lane in SINGLE_MOVES:
+        found = score_moves(item, one.lane, one.output)
+    else:
+        notation = find_notation(one.notation, item)
+        asked = prompts(item, one.lane, notation, listing=False) if can_ask(item, one.lane) else []
+        call = next((prompt for prompt in asked if prompt.planted == one.planted), None)
+        if call is None:
+            raise ValueError(f"item: {item.key} is not asked in lane {one.lane}; leave it out")
+        found = score_reply(item, one.lane, notation, call, one.output, one.ended)
+    return ScoredLane(item, one.lane, found, one.planted, one.new_tokens, one.thought_tokens)
+
+
+def check_complete(scored: Sequence[ScoredLane]) -> None:
+    """Check that every lane has every puzzle of its suites.
+
+    Raises:
+        ValueError: nothing is there, or puzzles are missing.
+    """
+    if not scored:
+        raise ValueError("outputs: there are none; write one JSON object a line")
+    present: dict[tuple[str, str], int] = {}
+    for row in scored:
+        place = (row.lane, row.item.suite)
+        present[place] = present.get(place, 0) + 1
+    for (lane, suite), found in present.items():
+        calls = len(PLANTED) if lane == "planted" else 1
+        wanted = calls * sum(can_ask(item, lane) for item in suite_items(suite))  # type: ignore[arg-type]
+        if found < wanted:
+            raise ValueError(
+                f"outputs: lane {lane} has {found} of the {wanted} replies of {suite}; add the others, or pass "
+                "--partial true"
+            )
+
+
+def write_results(
+    output: Path, scored: Sequence[ScoredLane], more: dict[str, Any], overwrite: bool = False
+) -> dict[str, Any]:
+    """Write scores.jsonl, table.md and, last, summary.json; return the summary.
+
+    Raises:
+        FileExistsError: there are results already and `overwrite` is False.
+    """
+    summary = {"format": 1, "benchmark": "grammar", **more, **summarize_lanes(scored)}
+    write_text(output / SCORES, "".join(json.dumps(row.record()) + "\n" for row in scored), overwrite)
+    write_text(output / TABLE, markdown(summary), overwrite)
+    write_summary(output / SUMMARY, summary, overwrite)
+    return summary
+
+
+def write_outputs(path: Path, outputs: Sequence[LaneOutput], overwrite: bool = False) -> None:
+    """Write a file of outputs, atomically."""
+    with atomic_path(path, overwrite) as temporary:
+        temporary.write_text("".join(json.dumps(one.record()) + "\n" for one in outputs), encoding="utf-8")
+
+
+def show(suite: str = "cue_free", lane: str = "written", listing: bool = True) -> None:
+    """Print the calls of a lane, one JSON object a line; `begun` is how the reply must begin.
+
+    Args:
+        suite: name of the suite.
+        lane: name of the lane.
+        listing: say how the machine moves.
+    """
+    if lane not in LANES:
+        raise ValueError(f"lane: got {lane!r}; use one of {', '.join(get_args(Lane))}")
+    for item in suite_items(suite):
+        calls = prompts(item, lane, JsonNotation(), listing) if can_ask(item, lane) else []
+        for prompt in calls:
+            print(json.dumps({"suite": suite, "item": item.name, "lane": lane, **asdict(prompt)}))
+
+
+def run(outputs: Path, output: Path, partial: bool = False, overwrite: bool = False) -> None:
+    """Score a file of outputs.
+
+    Args:
+        outputs: the file, one JSON object a line.
+        output: folder for the results.
+        partial: score what is there, although puzzles are missing.
+        overwrite: replace results that the output folder holds already.
+    """
+    if not overwrite and (output / SUMMARY).exists():
+        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    found = list(read_outputs(outputs))
+    items = [item for suite in dict.fromkeys(one.suite for one in found) for item in suite_items(suite)]
+    scored = score_outputs(found, items)
+    if not partial:
+        check_complete(scored)
+    print(markdown(write_results(output, scored, {}, overwrite)))
+
+
+def main() -> None:
+    """Run the command line."""
+    with one_line_errors():
+        auto_cli({"score": run, "prompts": show}, as_positional=False, exit_on_error=False)
+
+
+if __name__ == "__main__":
+    main()
