@@ -9,15 +9,16 @@ data:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.batch import IGNORE, Batch
+from datamodules.batch import IGNORE
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
@@ -114,16 +115,24 @@ class MachineSet:
         return concatenate(parts)
 
 
-class _StreamBatches(BatchSource):
+class MachineRenderer(Protocol):
+    """Makes batches of machines: of token ids and labels, or of text."""
+
+    def batch(self, machines: Machines, *, ids: Iterable[int] | None = None, runs: int = 1) -> Any:
+        """Build a batch; see `MachineBatcher.batch`."""
+
+
+class StreamBatches(BatchSource[Any]):
     """The stream of one rank: a batch is a pure function of (seed, step, stage, rank)."""
 
-    def __init__(self, stream: MachineStream, batcher: MachineBatcher, seed: int, rank: int) -> None:
+    def __init__(self, stream: MachineStream, batcher: MachineRenderer, seed: int, rank: int) -> None:
         self._stream, self._batcher, self._seed, self._rank = stream, batcher, seed, rank
 
     def __len__(self) -> int:
         return self._stream.batches_per_epoch
 
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> Any:
+        """Make a batch."""
         stage = self._stream.stage
         key = (self._seed, epoch * len(self) + position, stage, self._rank)
         part = self._stream.stages[stage]
@@ -131,17 +140,18 @@ class _StreamBatches(BatchSource):
         return replace(batch, labels=torch.full_like(batch.labels, IGNORE)) if part.fields_only else batch
 
 
-class _SetBatches(BatchSource):
-    """The validation batches of one rank."""
+class SetBatches(BatchSource[Any]):
+    """The validation batches of one rank, each of one depth; a machine's id is its position."""
 
-    def __init__(self, machines: Machines, batcher: MachineBatcher, batch_size: int, rank: int, world: int) -> None:
+    def __init__(self, machines: Machines, batcher: MachineRenderer, batch_size: int, rank: int, world: int) -> None:
         self._machines, self._batcher = machines, batcher
         self._order = EvaluationOrder(machines.depth, batch_size, rank=rank, world=world)
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def batch(self, epoch: int, position: int) -> Batch:
+    def batch(self, epoch: int, position: int) -> Any:
+        """Make a batch."""
         rows = self._order.rows(epoch, position)
         return self._batcher.batch(self._machines[rows], ids=rows.tolist())
 
@@ -206,9 +216,9 @@ class MachineDataModule(StagedDataModule):
 
     def train_batches(self, rank: int, world: int) -> BatchSource:  # noqa: ARG002
         """Return the stream of one rank."""
-        return _StreamBatches(self.train_source, self.batcher, self.seed, rank)
+        return StreamBatches(self.train_source, self.batcher, self.seed, rank)
 
     def val_dataloader(self) -> BatchLoader:
         """Return this rank's validation batches."""
-        source = _SetBatches(self.validation.machines(), self.batcher, self.validation.batch_size, *self.place())
+        source = SetBatches(self.validation.machines(), self.batcher, self.validation.batch_size, *self.place())
         return BatchLoader(source, resumes=False)

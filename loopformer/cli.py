@@ -170,6 +170,8 @@ class LoopformerCLI(LightningCLI):
         if self.trainer.is_global_zero and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._save_config(folder / CONFIG, config)
         resume = str(_last_checkpoint(folder)) if self.config.resume else None
+        if resume is None and isinstance(self.model, ExecutorModule):
+            self.model.load_initial()
         self.trainer.fit(self.model, datamodule=self.datamodule, ckpt_path=resume, weights_only=True)
 
     def _add_run_callbacks(self, config: dict[str, Any]) -> None:
@@ -207,7 +209,8 @@ class LoopformerCLI(LightningCLI):
 def _set_up_messages() -> None:
     """Show our own messages; silence notices that are wrong for this project. What a user can act on stays."""
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("callbacks").setLevel(logging.INFO)
+    for name in ("callbacks", "loopformer.initial"):
+        logging.getLogger(name).setLevel(logging.INFO)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices found, advertisements
     disable_progress_bar()  # the library's own, one for each file of weights
     for message in (

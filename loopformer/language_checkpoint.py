@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from datamodules.tasks.grammar.arms import LETTER_TASKS, TrainedLanes
+from datamodules.tasks.machines.renderings import trained_rendering
 from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
 from loopformer.backbone import check_local_folder
@@ -195,7 +196,9 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
 
 
 def _benchmark(style: object) -> str:
-    """The benchmark that asks a model trained on this style of text."""
+    """The benchmark that asks a model trained on this style of text, with the options that choose its part."""
+    if trained_rendering(style) is not None:
+        return f"program --program.part machine --program.machine.task {str(style).split('/')[1]}"
     if TrainedPrompt.parse(style) is not None:
         return "program"
     return "grammar" if style in LETTER_TASKS or TrainedLanes.parse(style) is not None else "traces"

@@ -16,15 +16,17 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from datamodules.tasks.grammar.moves import PHRASES as GRAMMAR_MOVES
+from datamodules.tasks.machines.renderings import PHRASES as MACHINE_TEXT
 from datamodules.tasks.machines.words import TEXTS as MACHINE_WORDS
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
 LETTERS = tuple(string.ascii_uppercase + string.ascii_lowercase)
-WORD_LISTS: dict[str, Sequence[str]] = {"machines": MACHINE_WORDS, "moves": ()}
+WORD_LISTS: dict[str, Sequence[str]] = {"machines": MACHINE_WORDS, "machine_text": (), "moves": ()}
 """Whole words, each with its leading space, that a task's prompts need as one token, by the name of the list."""
 
 WORD_LIST_PHRASES = {
     "machines": ("Rules:", ";\nTape:", ";\nStart:", "Program:", ";\nRegisters:", ";\nStack:", "\nStart:"),
+    "machine_text": MACHINE_TEXT,
     "moves": GRAMMAR_MOVES,
 }
 """Fixed parts of a task's texts, one token each in the embedded tokenizer; others cut them as they like."""

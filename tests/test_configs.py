@@ -22,7 +22,8 @@ from loopformer.language_model import LanguageModel
 
 ROOT = Path(__file__).resolve().parents[1]
 MATRICES = [
-    ROOT / f"configs/ablations/matrix{name}.yaml" for name in ("", "_scratch", "_tiny_base", "_brackets", "_search")
+    ROOT / f"configs/ablations/matrix{name}.yaml"
+    for name in ("", "_scratch", "_tiny_base", "_brackets", "_search", "_transfer")
 ]
 CONFIGS = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml") if path not in MATRICES
@@ -54,6 +55,7 @@ UNDER = {
     "configs/recipe/eight_layers.yaml": ["configs/grammar_search_written.yaml"],
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
     "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
+    "configs/recipe/from_graph_executor.yaml": ["configs/program_fsm.yaml"],
 }
 """The files that an overlay goes on top of; the Architecture 4 executor unless named here."""
 

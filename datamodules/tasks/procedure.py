@@ -123,14 +123,18 @@ class Procedure(ABC, Generic[InstanceT]):
         if style == "steps" or (style == "trace" and not self.fields):
             return TextExample(prompt, "".join(texts))
         if style == "trace":
-            fields = self.field_states(instance)
-            for name, labels in self.fields.items():
-                texts = [
-                    f"{line}; {name}:{_value(labels, value)}"
-                    for line, value in zip(texts, fields[name][1:], strict=True)
-                ]
-            return TextExample(prompt, "\n".join(texts))
+            values = self.field_states(instance)
+            named = [
+                {name: _value(labels, values[name][step]) for name, labels in self.fields.items()}
+                for step in range(1, len(texts) + 1)
+            ]
+            return TextExample(prompt, "\n".join(map(trace_line, texts, named)))
         raise ValueError(f"style: got {style!r}; use 'answer', 'steps' or 'trace'")
+
+
+def trace_line(label: str, fields: Mapping[str, str]) -> str:
+    """Write one state: the visible label, then every named field, each value with the space that stands before it."""
+    return "; ".join([label, *(f"{name}:{value}" for name, value in fields.items())])
 
 
 def style_name(procedure: Procedure[Any] | type[Procedure[Any]], style: TextStyle) -> str:

@@ -1,10 +1,13 @@
-"""The machine benchmark: named splits of a machine task, one loop per instruction, into an outcome store.
+"""The machine benchmark: named splits of a machine task, a loop or a written step per instruction, in an outcome store.
 
-An executor that does not see the count is rolled out once per machine and serves every requested count of its split; a
-machine that ends by itself is asked for its own. Where the model has no stop rule, the state itself tells the end: a
-stop is the first loop after which the field of what comes next says END.
+A model that does not see the count is run once per machine and serves every requested count of its split; a machine
+that ends by itself is asked for its own. Where the model has no stop rule, the state itself tells the end: a stop is
+the first step after which the field of what comes next says END.
 
-Shape legend: B machines of a split, T loops, K labels, L loops of the store.
+Looped models execute (`loopformer.evaluation.machine_model`), ordinary ones write
+(`loopformer.evaluation.machine_text`): the splits, machines, outcomes and intervals are the same.
+
+Shape legend: B machines of a split, T loops or steps, L loops of the store, q queries of a split.
 """
 
 from __future__ import annotations
@@ -12,30 +15,25 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from datamodules.batch import IGNORE
-from datamodules.machine_batcher import MachineBatcher
-from datamodules.tasks.machines.family import FIELDS, at_pace, find_recipe
+from datamodules.tasks.machines.family import at_pace, find_recipe
 from datamodules.tasks.machines.machine import Machines, Run
+from datamodules.tasks.machines.renderings import MachineRendering
 from datamodules.tasks.machines.splits import LONG_DEPTHS, SPLITS, MachineSplit, split
-from datamodules.tasks.machines.words import END, STATES
-from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
 from loopformer.evaluation.graph_benchmark import Timing
-from loopformer.evaluation.machine_breakdown import Said, breakdown
-from loopformer.evaluation.native import LOGIT_TOLERANCE
+from loopformer.evaluation.machine_breakdown import Said, breakdown, by_count
+from loopformer.evaluation.machine_model import MachineModel
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
-from loopformer.looped import LoopedTransformer
-from loopformer.metrics import stop_loop
 
-READ_EVERY = 32
 SLACK = 16
-"""Loops beyond the largest count, in which a stop still counts as late rather than missing."""
+"""Steps beyond the largest count, in which a stop still counts as late rather than missing."""
 
 
 @dataclass
@@ -50,7 +48,11 @@ class MachineOptions:
         longest: the longest run; longer ones of the split are left out.
         half: two loops an instruction, for models trained so.
         seed: seed of the machines.
-        batch_size: machines of one rollout.
+        batch_size: machines of one rollout, or prompts of one batch.
+        rendering: how an ordinary model writes; None as it was trained.
+        worked: worked examples of trained tables before each question, for ordinary models that were not trained so.
+        max_new_tokens: budget of each response of an ordinary model; None for what the reference takes, and so many
+            steps more as a late stop may need.
     """
 
     task: str = "fsm"
@@ -60,16 +62,38 @@ class MachineOptions:
     half: bool = False
     seed: int = 307
     batch_size: int = 100
+    rendering: MachineRendering | None = None
+    worked: int = 0
+    max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("machines", "longest", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"machine.{name}: needs at least 1, got {getattr(self, name)}")
+        for name, low in (("machines", 1), ("longest", 1), ("batch_size", 1), ("worked", 0), ("max_new_tokens", 1)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ValueError(f"machine.{name}: needs at least {low}, got {value}")
+
+
+@dataclass
+class MachineResults:
+    """What an evaluation found.
+
+    Attributes:
+        store: the outcomes; a machine's split is the fact `split`.
+        timing: wall seconds.
+        details: by split what only the machines' own runs can tell: the numbers of every count, accuracy by opcode,
+            after jumps and of the state fields.
+        outputs: what an ordinary model wrote, a row for every run, plain JSON types.
+    """
+
+    store: OutcomeStore
+    timing: Timing
+    details: dict[str, dict[str, Any]]
+    outputs: list[dict[str, Any]]
 
 
 @dataclass
 class _Part:
-    """One split as the model answered it: letters [B, T], stops and queries by row."""
+    """One split as the model answered it: letters [R, T] of R runs, and [q] by query."""
 
     name: str
     machines: Machines
@@ -79,10 +103,13 @@ class _Part:
     instance: Tensor
     steps: Tensor
     stops: Tensor
-    details: dict
+    tokens: Tensor | None
+    malformed: Tensor | None
+    details: dict[str, Any]
+    outputs: list[dict[str, Any]] = field(default_factory=list)
 
 
-def chosen_splits(options: MachineOptions, checkpoint: Checkpoint) -> dict[str, MachineSplit]:
+def chosen_splits(options: MachineOptions, model: MachineModel) -> dict[str, MachineSplit]:
     """The splits to run, by name.
 
     Raises:
@@ -90,7 +117,7 @@ def chosen_splits(options: MachineOptions, checkpoint: Checkpoint) -> dict[str, 
     """
     recipe = at_pace(find_recipe(options.task), "half" if options.half else "instruction")
     found = {name: split(options.task, name, recipe) for name in options.splits or SPLITS}
-    if checkpoint.network.backbone.reference is None:
+    if not model.knows_every_name:
         strange = [name for name, part in found.items() if part.unseen_names]
         if strange and options.splits is not None:
             raise ValueError(
@@ -106,143 +133,108 @@ def chosen_splits(options: MachineOptions, checkpoint: Checkpoint) -> dict[str, 
 
 
 def evaluate_machines(
-    checkpoint: Checkpoint, options: MachineOptions, advance: Callable[[int], None], begin: Callable[[int], None]
-) -> tuple[OutcomeStore, Timing, dict[str, dict]]:
+    model: MachineModel, options: MachineOptions, advance: Callable[[int], None], begin: Callable[[int], None]
+) -> MachineResults:
     """Run the benchmark.
 
     Args:
-        checkpoint: the model.
+        model: the model.
         options: task and splits.
         advance: called with the number of queries finished.
         begin: called once with the number of all queries.
 
-    Returns:
-        the outcomes (a machine's split is the fact `split`), wall seconds, and by split what only the machines' own
-        runs can tell: complete trajectories by count, accuracy by opcode, after jumps and of the state fields.
-
     Raises:
-        ValueError: an option is out of range, or the model's labels are not the letters.
+        ValueError: an option is out of range.
         RuntimeError: a machine asked alone gets other answers than in its batch.
     """
-    network = checkpoint.network
-    batcher = MachineBatcher(network.backbone.tokenizer)
-    if network.labels != list(batcher.labels.texts):
-        raise ValueError(f"checkpoint: its labels {network.labels[:3]}... are not the machines' letters")
-    parts = chosen_splits(options, checkpoint)
+    parts = chosen_splits(options, model)
     if not parts:
         raise ValueError(f"machine.longest: no chosen split has runs of {options.longest} or less; raise it")
     begin(sum(options.machines * (1 if part.recipe.end_share else len(part.depths)) for part in parts.values()))
     clock = time.perf_counter()
-    answered = [_answer(network, batcher, name, part, options, advance) for name, part in parts.items()]
+    answered = [_answer(model, name, part, options, advance) for name, part in parts.items()]
     seconds = time.perf_counter() - clock
-    for part in answered:
-        _check_native(network, batcher, part)
-    store = _join(checkpoint, options, answered)
-    return store, Timing(seconds, None, len(answered)), {part.name: part.details for part in answered}
+    checks = sum(_check(model, part) for part in answered)
+    store = _join(model, options, answered)
+    tokens, malformed = _all([part.tokens for part in answered]), _all([part.malformed for part in answered])
+    numbers = by_count(store, tokens, malformed, model.trajectory)
+    details = {part.name: {"by_count": numbers[part.name], **part.details} for part in answered}
+    return MachineResults(store, Timing(seconds, None, checks), details, [o for part in answered for o in part.outputs])
 
 
 def _answer(
-    network: LoopedTransformer,
-    batcher: MachineBatcher,
-    name: str,
-    part: MachineSplit,
-    options: MachineOptions,
-    advance: Callable[[int], None],
+    model: MachineModel, name: str, part: MachineSplit, options: MachineOptions, advance: Callable[[int], None]
 ) -> _Part:
     """Ask for every machine and count of a split."""
-    machines = part.draw(options.seed, name, options.machines)
+    machines, ends = part.draw(options.seed, name, options.machines), bool(part.recipe.end_share)
     scale = 2 if options.half else 1
-    counts = sorted({int(n) for n in machines.depth}) if part.recipe.end_share else [scale * n for n in part.depths]
-    loops = max(counts) + (SLACK if network.halting is not None or part.recipe.end_share else 0)
-    asked = [None] if network.count_free else counts  # a count-free model answers all counts in one trace
-    said = [_roll_out(network, batcher, machines, loops, count, options.batch_size) for count in asked]
-    rows, instances, steps, stops = [], [], [], []
+    counts = sorted({int(n) for n in machines.depth}) if ends else [scale * n for n in part.depths]
+    loops = max(counts) + (SLACK if model.stops_itself or ends else 0)
+    shared = model.shares_runs(ends)
+    asked: list[int | None] = [None] if shared else [*counts]
+    said = [model.say(machines, loops, count) for count in asked]
+    columns: list[tuple[Tensor, ...]] = []
     for column, count in enumerate(counts):
-        mine = np.flatnonzero(machines.depth == count) if part.recipe.end_share else np.arange(len(machines))
-        trace = 0 if network.count_free else column
-        rows.append(torch.from_numpy(mine + trace * len(machines)))
-        instances.append(torch.from_numpy(mine))
-        steps.append(torch.full((len(mine),), count))
-        stops.append(_stops(network, batcher, machines[mine], said[trace], mine, count))
+        mine = np.flatnonzero(machines.depth == count) if ends else np.arange(len(machines))
+        run = 0 if shared else column
+        rows = torch.from_numpy(mine)
+        query = (rows + run * len(machines), rows, torch.full((len(mine),), count))
+        columns.append((*query, model.stops(machines[mine], said[run], mine, count), *_written(said[run], rows, count)))
         advance(len(mine))
-    run = machines.run(loops)
+    row, instance, steps, stops, *written = (torch.cat(column) for column in zip(*columns, strict=True))
+    truth = machines.run(loops)
+    details: dict[str, Any] = {}
+    if model.trajectory:
+        own = _own(said, np.searchsorted(counts, machines.depth)) if ends and not shared else said[-1]
+        details = breakdown(machines, truth, own, None if ends else counts)
     letters = torch.cat([trace.letters for trace in said])
-    details = breakdown(machines, run, said[-1], counts if not part.recipe.end_share else None)
-    row, instance, asked_for, stopped = (torch.cat(column) for column in (rows, instances, steps, stops))
-    return _Part(name, machines, run, letters, row, instance, asked_for, stopped, details)
+    tokens, malformed = written or (None, None)
+    outputs = [one for trace, count in zip(said, asked, strict=True) for one in _outputs(name, machines, trace, count)]
+    return _Part(name, machines, truth, letters, row, instance, steps, stops, tokens, malformed, details, outputs)
 
 
-@torch.inference_mode()
-def _roll_out(
-    network: LoopedTransformer,
-    batcher: MachineBatcher,
-    machines: Machines,
-    loops: int,
-    count: int | None,
-    batch_size: int,
-) -> Said:
-    """Letters, fields and answer states of a forced number of loops; `count` is what the prompt asks for."""
-    device = network.label_ids.device
-    letters, answers, fields = [], [], []
-    for begin in range(0, len(machines), batch_size):
-        batch = batcher.batch(machines[slice(begin, begin + batch_size)], count or 1).to(device)
-        start = network.start(batch)
-        states = network.states(start)
-        shown, kept, named = [], [], []
-        for done in range(0, loops, READ_EVERY):
-            chunk = list(islice(states, min(READ_EVERY, loops - done)))
-            states_of = [network.recurrence.answer(state, start.memory) for state in chunk]
-            shown.append(network.read(chunk, start).argmax(-1).short().cpu())
-            kept.append(torch.stack(states_of, 1).float())
-            if network.state_heads is not None:
-                read = network.read_fields(chunk, states_of, start)
-                named.append({name: logits[:, 1:].argmax(-1).short().cpu() for name, logits in read.items()})
-        letters.append(torch.cat(shown, 1))
-        answers.append(torch.cat(kept, 1))
-        fields.append({name: torch.cat([piece[name] for piece in named], 1) for name in (named[0] if named else ())})
-    joined = {name: torch.cat([piece[name] for piece in fields]) for name in fields[0]}
-    return Said(torch.cat(letters), joined, torch.cat(answers))
+def _own(said: Sequence[Said], column: np.ndarray) -> Said:
+    """Of runs that were asked for each count, every machine's run for its own count: column [B]."""
+    pick = (torch.from_numpy(column), torch.arange(len(column)))
+    fields = {name: torch.stack([trace.fields[name] for trace in said])[pick] for name in said[0].fields}
+    return Said(torch.stack([trace.letters for trace in said])[pick], fields)
 
 
-@torch.inference_mode()
-def _stops(
-    network: LoopedTransformer, batcher: MachineBatcher, machines: Machines, said: Said, rows: np.ndarray, count: int
-) -> Tensor:
-    """[B] int32 first loop at which the model stops, 0 for never."""
-    if len(machines) == 0:
-        return torch.zeros(0, dtype=torch.int32)
-    if network.halting is not None:
-        query = batcher.batch(machines, count).to(network.label_ids.device)
-        answers: list[Tensor | None] = list(said.answers[torch.from_numpy(rows)].unbind(1))
-        return stop_loop(network.halt(network.halting_inputs(query), answers)[0]).int().cpu()
-    ahead = next((name for name in ("symbol", "op") if name in said.fields), None)
-    if ahead is None:
-        return torch.zeros(len(machines), dtype=torch.int32)
-    over = said.fields[ahead][torch.from_numpy(rows)] == FIELDS[ahead].index(END)
-    return torch.where(over.any(1), over.int().argmax(1) + 1, 0).int()
+def _written(said: Said, rows: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Tokens and malformed texts [q] until `count` steps are written; nothing for a model that does not write."""
+    if said.writing is None:
+        return ()
+    last = min(count, said.writing.tokens.shape[1]) - 1
+    return said.writing.tokens[rows, last], said.writing.malformed[rows, last]
 
 
-@torch.inference_mode()
-def _check_native(network: LoopedTransformer, batcher: MachineBatcher, part: _Part) -> None:
-    """Ask for the first query of a split alone: nothing may depend on the batch.
+def _outputs(name: str, machines: Machines, said: Said, count: int | None) -> list[dict[str, Any]]:
+    if said.writing is None:
+        return []
+    counts = machines.depth.tolist() if count is None else [count] * len(machines)
+    runs = enumerate(zip(counts, said.writing.texts, strict=True))
+    return [{"split": name, "machine": row, "steps": steps, "texts": texts} for row, (steps, texts) in runs]
+
+
+def _check(model: MachineModel, part: _Part) -> bool:
+    """Ask for the first query of a split alone.
 
     Raises:
-        RuntimeError: a letter differs although its logits are no tie.
+        RuntimeError: it gets another answer than in its batch.
     """
-    count, loops = int(part.steps[0]), min(part.letters.shape[1], READ_EVERY)
-    batch = batcher.batch(part.machines[slice(int(part.instance[0]), int(part.instance[0]) + 1)], count)
-    logits = network.rollout(batch.to(network.label_ids.device), loops).letter_logits[0].float().cpu()
-    said = part.letters[int(part.row[0]), :loops].long()
-    behind = logits.max(-1).values - logits.gather(-1, said[:, None])[:, 0]
-    if bool((behind > LOGIT_TOLERANCE).any()):
-        loop = int(behind.argmax()) + 1
-        raise RuntimeError(
-            f"native check: {part.name} machine {int(part.instance[0])} alone says another letter at loop {loop} "
-            f"(logits differ by {float(behind.max()):.2g}); evaluate with --precision float32"
-        )
+    first = int(part.instance[0])
+    try:
+        return model.check(part.machines[slice(first, first + 1)], int(part.steps[0]), part.letters[int(part.row[0])])
+    except RuntimeError as error:
+        raise RuntimeError(f"split {part.name}: {error}") from error
 
 
-def _join(checkpoint: Checkpoint, options: MachineOptions, parts: Sequence[_Part]) -> OutcomeStore:
+def _all(columns: Sequence[Tensor | None]) -> Tensor | None:
+    known = [column for column in columns if column is not None]
+    return torch.cat(known) if known else None
+
+
+def _join(model: MachineModel, options: MachineOptions, parts: Sequence[_Part]) -> OutcomeStore:
     """One store for all splits; traces of short splits repeat their last letter, which no query reads."""
     loops = max(part.letters.shape[1] for part in parts)
     letters, reference, rows, instances, facts = [], [], [], [], []
@@ -260,18 +252,14 @@ def _join(checkpoint: Checkpoint, options: MachineOptions, parts: Sequence[_Part
         machines += len(part.machines)
     columns = {name: torch.from_numpy(np.concatenate([f[name] for f in facts]).astype(np.int32)) for name in facts[0]}
     words = hashlib.sha256(b"".join(part.machines.prompt().words.tobytes() for part in parts)).hexdigest()
-    digests = {
-        name: hashlib.sha256((checkpoint.directory / file).read_bytes()).hexdigest()
-        for name, file in (("model", WEIGHTS), ("config", CONFIG))
-    }
     return OutcomeStore(
         metadata=OutcomeMetadata(
             benchmark=f"machine-{options.task}",
-            labels=STATES,
+            labels=model.labels,
             loops=loops,
             cap=loops,
-            digests={**digests, "machines": words},
-            trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
+            digests={**model.digests(), "machines": words},
+            trained_steps=model.trained_counts,
             fact_values={"split": tuple(part.name for part in parts)},
         ),
         letters=torch.cat(letters),

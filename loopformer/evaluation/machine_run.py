@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
+from loopformer.evaluation.machine_model import MachineModel
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.files import write_text
 
-HEADINGS = ("split", "N", "complete %", "machines")
+HEADINGS = (
+    "split", "N", "final %", "complete %", "correct prefix", "median first error", "exact stop %", "tokens", "machines",
+)  # fmt: skip
+"""One table for models that execute and models that write; a dash stands for what a model does not say."""
 
 
 def run_machines(
-    checkpoint: Checkpoint, output: Path, options: MachineOptions, name: str, overwrite: bool, console: Console
+    model: MachineModel, output: Path, options: MachineOptions, name: str, overwrite: bool, console: Console
 ) -> dict[str, Any]:
     """Evaluate, write outcomes.safetensors, report.html, table.md and summary.json, print the table.
 
+    What an ordinary model wrote goes to outputs.jsonl, word for word. Where only the last state is said there are no
+    curves, and so no report.html.
+
     Args:
-        checkpoint: the model.
+        model: the model.
         output: folder for the results.
         options: what to evaluate.
         name: how the model is called.
@@ -36,35 +43,66 @@ def run_machines(
         the summary: that of every benchmark over all splits, and by split under "machine".
     """
     with progress_bar(console) as (advance, begin):
-        store, timing, details = evaluate_machines(checkpoint, options, advance=advance, begin=begin)
+        found = evaluate_machines(model, options, advance=advance, begin=begin)
+    store, details = found.store, found.details
     summary = summarize(store)
     for split, numbers in details.items():
         # How the run stops belongs to the split: a machine that never ends has no end to find.
         numbers["exact_stop"] = summary["by_split"][split]["exact_stop"]
-        numbers["strict"] = summary["by_split"][split]["strict"]
-    summary["machine"] = details
-    summary["timing"] = vars(timing)
+        numbers["strict"] = summary["by_split"][split]["strict"] if model.trajectory else None
+    if not model.trajectory:
+        summary = only_final(summary)
+    summary |= {"machine": details, "timing": vars(found.timing), **model.settings()}
     store.save(output / "outcomes.safetensors", overwrite)
-    write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite)
+    if found.outputs:
+        write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite)
+    if model.trajectory:
+        write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite)
     write_text(output / "table.md", machine_markdown(details), overwrite)
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
     console.print(machine_table(details, f"{name}: {options.task}, {summary['queries']:,} queries"))
-    console.print(f"native check: {timing.native_checks} calls agree; open {output / 'report.html'}")
+    checks = found.timing.native_checks
+    said = f"native check: {checks} calls agree; " if checks else ""
+    console.print(f"{said}open {output / ('report.html' if model.trajectory else 'table.md')}")
     return summary
 
 
-def machine_rows(details: dict[str, dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """Complete trajectories by split and count, then opcodes and jumps of the longest runs, as text."""
-    rows = []
+KEPT = ("forced_final", "exact_stop", "early_stop", "late_stop", "missing_stop", "returned", "wrong_time", "end_to_end")
+"""What the last state and the stop alone decide."""
+
+
+def only_final(summary: dict[str, Any]) -> dict[str, Any]:
+    """Reduce a summary to what is defined where a model says the last state alone."""
+
+    def cell(numbers: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in numbers.items() if name in ("n", *KEPT)}
+        return kept | {"intervals": {name: numbers["intervals"][name] for name in KEPT}}
+
+    facts = ("format", "benchmark", "digests", "labels", "loops", "cap", "trained_steps", "queries", "graphs")
+    grouped = {
+        name: {label: cell(numbers) for label, numbers in value.items()}
+        for name, value in summary.items()
+        if name.startswith("by_") and name != "by_steps"
+    }
+    return {name: summary[name] for name in facts if name in summary} | cell(summary) | grouped
+
+
+def machine_rows(details: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The numbers by split and count, then opcodes and jumps of the longest runs (right after a right state)."""
+    rows: list[tuple[str, ...]] = []
     for split, numbers in details.items():
-        for count, cell in numbers["complete"].items():
-            rows.append((split, "its own" if count == "own" else count, _percent(cell), str(cell["n"])))
-    for split in ("longer_runs",) if "longer_runs" in details else ():
-        parts = {f"after {op}" if op == "END" else op: cell for op, cell in details[split]["by_opcode"].items()}
-        parts |= {label: details[split][key] for key, label in _JUMPS.items() if key in details[split]}
-        rows += [(f"{split}: {label}", "", _percent(cell), str(cell["n"])) for label, cell in parts.items()]
-    if "ending" in details:
-        rows.append(("ending: exact stop", "its own", f"{100 * details['ending']['exact_stop']:.1f}", ""))
+        for count, cell in numbers["by_count"].items():
+            shares = {name: _percent(cell[name]) for name in ("final", "complete", "exact_stop")}
+            prefix, error, tokens = (_number(cell[name]) for name in ("correct_prefix", "first_error", "tokens"))
+            asked = "its own" if count == "own" else count
+            rows.append(
+                (split, asked, shares["final"], shares["complete"], prefix, error, shares["exact_stop"], tokens,
+                 str(cell["n"]))
+            )  # fmt: skip
+    longest = details.get("longer_runs", {})
+    parts = {f"after {op}" if op == "END" else op: cell for op, cell in longest.get("by_opcode", {}).items()}
+    parts |= {label: longest[key] for key, label in _JUMPS.items() if key in longest}
+    rows += [(f"longer_runs: {label}", *[""] * 2, _percent(c), *[""] * 4, str(c["n"])) for label, c in parts.items()]
     return rows
 
 
@@ -73,19 +111,25 @@ _JUMPS = {"after_taken": "after a taken jump", "after_other": "after any other"}
 
 def machine_markdown(details: dict[str, dict[str, Any]]) -> str:
     """The table as Markdown."""
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|---|---|---|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in machine_rows(details))]) + "\n"
+    lines = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *machine_rows(details)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def machine_table(details: dict[str, dict[str, Any]], title: str) -> Table:
-    """The table for the terminal."""
-    table = Table(*HEADINGS, title=title)
+    """The table for the terminal, which is too narrow for the intervals."""
+    table = Table(title=title)
+    for column, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="right" if column else "left")
     for row in machine_rows(details):
-        table.add_row(*row)
+        table.add_row(*(text.partition(" [")[0] for text in row))
     return table
 
 
-def _percent(cell: dict[str, Any]) -> str:
-    if cell["share"] is None:
+def _percent(cell: dict[str, Any] | None) -> str:
+    if cell is None or cell["share"] is None:
         return "-"
     return f"{100 * cell['share']:.1f} [{100 * cell['low']:.1f}, {100 * cell['high']:.1f}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -12,7 +12,9 @@ from rich.console import Console
 from loopformer import checkpoint, language_checkpoint
 from loopformer.evaluation.execution import ExecutionOptions, run_execution
 from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_model import LoopedMachine, MachineModel
 from loopformer.evaluation.machine_run import run_machines
+from loopformer.evaluation.machine_text import WrittenMachine
 from loopformer.evaluation.office_benchmark import OfficeOptions, evaluate_office
 from loopformer.evaluation.office_summary import markdown
 from loopformer.evaluation.progress import progress_bar
@@ -24,7 +26,7 @@ class ProgramOptions:
 
     Attributes:
         part: "office" asks a language model for office programs, "traces" for executions of Python functions;
-            "machine" runs a looped model as a small machine.
+            "machine" runs a looped model as a small machine, or lets an ordinary one write its steps.
         office: options of the first part.
         traces: options of the second part.
         machine: options of the third part.
@@ -87,8 +89,21 @@ def _traces(options: ProgramOptions, place: Place) -> None:
 
 
 def _machine(options: ProgramOptions, place: Place) -> None:
-    model = checkpoint.load(place.checkpoint, place.device)
-    run_machines(model, place.output, options.machine, place.name, place.overwrite, Console())
+    machine, model = options.machine, find_machine_model(options.machine, place)
+    run_machines(model, place.output, machine, place.name, place.overwrite, Console())
+
+
+def find_machine_model(options: MachineOptions, place: Place) -> MachineModel:
+    """Load a looped model, or an ordinary one.
+
+    Raises:
+        ValueError: an option that only ordinary models have was given for a looped one, or it cannot be loaded.
+    """
+    if language_checkpoint.is_language_model(place.checkpoint):
+        return WrittenMachine(language_checkpoint.load(place.checkpoint, place.device), options)
+    if options.rendering is not None or options.worked or options.max_new_tokens is not None:
+        raise ValueError("machine: rendering, worked and max_new_tokens are of models that write; this one is looped")
+    return LoopedMachine(checkpoint.load(place.checkpoint, place.device), options.batch_size)
 
 
 PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office, "traces": _traces, "machine": _machine}

@@ -1,7 +1,8 @@
-"""Small machines for a looped model: finite-state machines over a tape, coloured graphs, register and stack programs.
+"""Small machines: finite-state machines over a tape, coloured graphs, register and stack programs.
 
-One loop of the model is one executed instruction. The machine's pointer is a name that the prompt spells out next to
-every cell or line, so that moving it is a lookup, the same operation the graph task asks for.
+Looped models execute them, one loop an instruction; ordinary ones write their runs. The machine's pointer is a name
+that the prompt spells out next to every cell or line, so that moving it is a lookup, the same operation the graph task
+asks for.
 
     words             the vocabulary: every word is one token of the tokenizers we use
     machine           what all machines share: arrays, runs, held-out tables
@@ -11,4 +12,5 @@ every cell or line, so that moving it is a lookup, the same operation the graph 
     stack_program     PUSH, POP, DUP, INC
     family            the five tasks, their sizes and their curricula
     splits            named evaluation splits
+    renderings        runs as text for ordinary models
 """

@@ -1,0 +1,206 @@
+"""What the machine benchmark asks of a model, whether it executes in loops or writes text; and looped models.
+
+Shape legend: B machines, T loops or written steps, b some of the machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datamodules.machine_batcher import MachineBatcher
+from datamodules.tasks.machines.family import FIELDS
+from datamodules.tasks.machines.machine import IntArray, Machines
+from datamodules.tasks.machines.words import END, STATES
+from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from loopformer.evaluation.machine_breakdown import Said
+from loopformer.evaluation.native import LOGIT_TOLERANCE
+from loopformer.metrics import stop_loop
+
+READ_EVERY = 32
+
+
+class MachineModel(ABC):
+    """A model as the benchmark sees it.
+
+    Attributes:
+        labels: names of the labels that `say` may give. Those after the letters stand for nothing said.
+        trajectory: whether every step is said, so that a complete run can be told.
+    """
+
+    labels: tuple[str, ...] = STATES
+    trajectory: bool = True
+
+    @property
+    @abstractmethod
+    def knows_every_name(self) -> bool:
+        """Whether it may be asked for names that its training lacked."""
+
+    @property
+    @abstractmethod
+    def stops_itself(self) -> bool:
+        """Whether it has a stop rule, beside a state that says END."""
+
+    @abstractmethod
+    def shares_runs(self, ends: bool) -> bool:
+        """Whether one run of a machine serves every count, because the model does not see it.
+
+        Args:
+            ends: whether the machines end by themselves.
+        """
+
+    @abstractmethod
+    def say(self, machines: Machines, loops: int, count: int | None) -> Said:
+        """Execute machines.
+
+        Args:
+            machines: B machines.
+            loops: T; what comes later is not looked at.
+            count: steps that all are asked for; None for runs that serve every count.
+        """
+
+    def stops(self, machines: Machines, said: Said, rows: IntArray, count: int) -> Tensor:  # noqa: ARG002
+        """[b] int32 first step at which the model stops, 0 for never: here, where its state says END.
+
+        Args:
+            machines: b machines.
+            said: what was said of all B.
+            rows: [b] which of them these are.
+            count: what they are asked for.
+        """
+        ahead = next((name for name in ("symbol", "op") if name in said.fields), None)
+        if ahead is None or len(machines) == 0:
+            return torch.zeros(len(machines), dtype=torch.int32)
+        over = said.fields[ahead][torch.from_numpy(rows)] == FIELDS[ahead].index(END)
+        return torch.where(over.any(1), over.int().argmax(1) + 1, 0).int()
+
+    def check(self, machine: Machines, count: int, letters: Tensor) -> bool:  # noqa: ARG002
+        """Ask for one machine alone: nothing may depend on its batch.
+
+        Args:
+            machine: a set of one.
+            count: what it is asked for.
+            letters: [T] what it said in its batch.
+
+        Returns:
+            whether there was something to compare.
+
+        Raises:
+            RuntimeError: it says something else.
+        """
+        return False
+
+    @property
+    @abstractmethod
+    def trained_counts(self) -> tuple[int, ...]:
+        """Requested counts seen in training; empty where that is unknown."""
+
+    def settings(self) -> dict[str, Any]:
+        """How it was asked, for the summary; plain JSON types."""
+        return {}
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the model's files by name."""
+
+
+class LoopedMachine(MachineModel):
+    """A looped model: one loop is one step.
+
+    Args:
+        checkpoint: the model.
+        batch_size: machines of one rollout.
+
+    Raises:
+        ValueError: its labels are not the letters, or its tokenizer does not know the words.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, batch_size: int) -> None:
+        self._checkpoint, self._network, self._size = checkpoint, checkpoint.network, batch_size
+        self._batcher = MachineBatcher(self._network.backbone.tokenizer)
+        if self._network.labels != list(self._batcher.labels.texts):
+            raise ValueError(f"checkpoint: its labels {self._network.labels[:3]}... are not the machines' letters")
+
+    @property
+    def knows_every_name(self) -> bool:
+        """See `MachineModel`; a model from scratch has no idea of a name that its training lacked."""
+        return self._network.backbone.reference is not None
+
+    @property
+    def stops_itself(self) -> bool:
+        """See `MachineModel`."""
+        return self._network.halting is not None
+
+    @property
+    def trained_counts(self) -> tuple[int, ...]:
+        """See `MachineModel`."""
+        return tuple(self._checkpoint.config.get("provenance", {}).get("trained_counts", ()))
+
+    def digests(self) -> dict[str, str]:
+        """See `MachineModel`."""
+        files = (("model", WEIGHTS), ("config", CONFIG))
+        folder = self._checkpoint.directory
+        return {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for name, file in files}
+
+    def shares_runs(self, ends: bool) -> bool:
+        """See `MachineModel`."""
+        del ends
+        return self._network.count_free
+
+    @torch.inference_mode()
+    def say(self, machines: Machines, loops: int, count: int | None) -> Said:
+        """See `MachineModel`: letters, fields and answer states of a forced number of loops."""
+        network = self._network
+        device = network.label_ids.device
+        letters, answers, fields = [], [], []
+        for begin in range(0, len(machines), self._size):
+            batch = self._batcher.batch(machines[slice(begin, begin + self._size)], count or 1).to(device)
+            start = network.start(batch)
+            states = network.states(start)
+            shown, kept, named = [], [], []
+            for done in range(0, loops, READ_EVERY):
+                chunk = list(islice(states, min(READ_EVERY, loops - done)))
+                states_of = [network.recurrence.answer(state, start.memory) for state in chunk]
+                shown.append(network.read(chunk, start).argmax(-1).short().cpu())
+                kept.append(torch.stack(states_of, 1).float())
+                if network.state_heads is not None:
+                    read = network.read_fields(chunk, states_of, start)
+                    named.append({name: logits[:, 1:].argmax(-1).short().cpu() for name, logits in read.items()})
+            letters.append(torch.cat(shown, 1))
+            answers.append(torch.cat(kept, 1))
+            names = named[0] if named else ()
+            fields.append({name: torch.cat([piece[name] for piece in named], 1) for name in names})
+        joined = {name: torch.cat([piece[name] for piece in fields]) for name in fields[0]}
+        return Said(torch.cat(letters), joined, torch.cat(answers))
+
+    @torch.inference_mode()
+    def stops(self, machines: Machines, said: Said, rows: np.ndarray, count: int) -> Tensor:
+        """See `MachineModel`; the model's own stop rule where it has one."""
+        network = self._network
+        if network.halting is None or len(machines) == 0:
+            return super().stops(machines, said, rows, count)
+        assert said.answers is not None
+        query = self._batcher.batch(machines, count).to(network.label_ids.device)
+        answers: list[Tensor | None] = list(said.answers[torch.from_numpy(rows)].unbind(1))
+        return stop_loop(network.halt(network.halting_inputs(query), answers)[0]).int().cpu()
+
+    @torch.inference_mode()
+    def check(self, machine: Machines, count: int, letters: Tensor) -> bool:
+        """See `MachineModel`; letters whose logits are a tie may differ."""
+        network, loops = self._network, min(len(letters), READ_EVERY)
+        batch = self._batcher.batch(machine, count)
+        logits = network.rollout(batch.to(network.label_ids.device), loops).letter_logits[0].float().cpu()
+        behind = logits.max(-1).values - logits.gather(-1, letters[:loops].long()[:, None])[:, 0]
+        if bool((behind > LOGIT_TOLERANCE).any()):
+            loop = int(behind.argmax()) + 1
+            raise RuntimeError(
+                f"native check: a machine alone says another letter at loop {loop} than in its batch "
+                f"(logits differ by {float(behind.max()):.2g}); evaluate with --precision float32"
+            )
+        return True
