@@ -18,13 +18,14 @@ from torchmetrics import MeanMetric
 from datamodules.text import TextBatch
 from loopformer import language_checkpoint
 from loopformer.generation import end_token_ids, generate_greedy, read_response
+from loopformer.initial import ExportedWeights
+from loopformer.initialized import InitializedModule
 from loopformer.language_model import LanguageModel, Predictions
 from loopformer.losses import token_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
-from loopformer.own_tensors import OwnTensorsModule
 
 
-class CausalLMModule(OwnTensorsModule):
+class CausalLMModule(InitializedModule):
     """Trains a `LanguageModel` on text.
 
     Args:
@@ -33,6 +34,7 @@ class CausalLMModule(OwnTensorsModule):
         weighting: "example" is the mean over an example's tokens, then over examples; "token" the mean over all of a
             batch's tokens (`loopformer.losses.token_loss`).
         extra_tokens: in validation a model may write the reference's number of tokens and so many more.
+        initial: see `InitializedModule`.
 
     Raises:
         ValueError: a negative `extra_tokens`.
@@ -44,8 +46,9 @@ class CausalLMModule(OwnTensorsModule):
         optimizer: Optimizer = Optimizer(),  # noqa: B008
         weighting: Literal["example", "token"] = "example",
         extra_tokens: int = 16,
+        initial: ExportedWeights | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(initial)
         if extra_tokens < 0:
             raise ValueError(f"extra_tokens: got {extra_tokens}; use 0 or more")
         self.network = network
@@ -55,9 +58,9 @@ class CausalLMModule(OwnTensorsModule):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What an export tells of its text, so that an evaluation can ask in the way that was trained."""
+        """What an export tells of its start and its text: an evaluation asks in the way that was trained."""
         style = getattr(self.trainer.datamodule, "style", None)  # type: ignore[attr-defined]
-        return {} if style is None else {"text_style": style}
+        return super().provenance | ({} if style is None else {"text_style": style})
 
     def training_step(self, batch: TextBatch, batch_idx: int) -> dict[str, Tensor]:
         """Loss of a batch; `success` [] is the share of examples whose answers are all the most likely tokens."""

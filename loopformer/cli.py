@@ -30,8 +30,8 @@ from callbacks.random_state import RandomState
 from callbacks.tables import ValidationTables
 from loopformer import parts  # noqa: F401  (short class names)
 from loopformer.causal_lm import CausalLMModule
-from loopformer.executor import ExecutorModule
 from loopformer.files import write_text
+from loopformer.initialized import InitializedModule
 from loopformer.tracking import Experiment, Wandb
 from loopformer.wandb_logger import RunLogger
 
@@ -170,7 +170,7 @@ class LoopformerCLI(LightningCLI):
         if self.trainer.is_global_zero and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._save_config(folder / CONFIG, config)
         resume = str(_last_checkpoint(folder)) if self.config.resume else None
-        if resume is None and isinstance(self.model, ExecutorModule):
+        if resume is None and isinstance(self.model, InitializedModule):
             self.model.load_initial()
         self.trainer.fit(self.model, datamodule=self.datamodule, ckpt_path=resume, weights_only=True)
 
@@ -183,7 +183,7 @@ class LoopformerCLI(LightningCLI):
             if isinstance(logger, RunLogger):
                 provenance["wandb"] = {"run": logger.version, "project": self.config.wandb.project}
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
-        if isinstance(self.model, ExecutorModule):
+        if isinstance(self.model, InitializedModule):
             metrics = ExecutionMetrics()
             added += [metrics, ValidationTables(metrics)]
         if isinstance(self.model, CausalLMModule) and hasattr(self.datamodule, "labels"):

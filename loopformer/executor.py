@@ -10,24 +10,23 @@ from torchmetrics import MeanMetric
 
 from datamodules.batch import Batch
 from loopformer.initial import ExportedWeights
+from loopformer.initialized import InitializedModule
 from loopformer.looped import LoopedTransformer
 from loopformer.loss_weights import FIELD, LossWeights
 from loopformer.losses import equal_loop_weights, field_loss, initial_loss, letter_loss, stop_loss
 from loopformer.optim import Optimizer, Schedule, build_optimizer, parameter_groups
-from loopformer.own_tensors import OwnTensorsModule
 from loopformer.rollout import Rollout
 from loopformer.sharding import shard
 
 
-class ExecutorModule(OwnTensorsModule):
+class ExecutorModule(InitializedModule):
     """Trains a `LoopedTransformer` on rollouts of each batch's own depth.
 
     Args:
         network: the composed model.
         optimizer: optimiser, schedule and clipping.
         losses: weights of the loss terms.
-        initial: weights to start from instead of the network's own initialisation; None for the latter. Whoever begins
-            a fit calls `load_initial` first; a resumed one has its weights already.
+        initial: see `InitializedModule`.
     """
 
     def __init__(
@@ -37,37 +36,10 @@ class ExecutorModule(OwnTensorsModule):
         losses: LossWeights = LossWeights(),  # noqa: B008
         initial: ExportedWeights | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(initial)
         self.network = network
-        self.initial = initial
-        self._initial_record: dict[str, Any] | None = None
         self.optimizer_config = optimizer
         self.loss_weights = losses.settled(network)
-
-    def load_initial(self) -> None:
-        """Load the initial weights, if there are any to load; before anything copies or shards the network.
-
-        Raises:
-            ValueError: they do not fit (`ExportedWeights.load_into`).
-        """
-        if self.initial is not None:
-            self._initial_record = self.initial.load_into(self.network)
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What an export tells of the weights that training started from."""
-        return {} if self._initial_record is None else {"initial": self._initial_record}
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what the initial weights were: a resumed run does not load them again."""
-        super().on_save_checkpoint(checkpoint)
-        if self._initial_record is not None:
-            checkpoint["initial"] = self._initial_record
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """See `OwnTensorsModule.on_load_checkpoint`."""
-        super().on_load_checkpoint(checkpoint)
-        self._initial_record = checkpoint.get("initial", self._initial_record)
 
     def configure_model(self) -> None:
         """Shard the network where the strategy asks for it (`fully_sharded`)."""
@@ -122,11 +94,9 @@ class ExecutorModule(OwnTensorsModule):
         """Compare the model's labels with the task's, before anything is trained.
 
         Raises:
-            ValueError: they differ, so that the label numbers would mean different things; or the initial weights were
-                not loaded.
+            ValueError: they differ; the label numbers would mean different things.
         """
-        if self.initial is not None and self._initial_record is None and self.trainer.ckpt_path is None:
-            raise ValueError("initial: its weights are not loaded; call load_initial() before the fit")
+        super().on_fit_start()
         labels = getattr(getattr(self.trainer, "datamodule", None), "labels", None)
         if labels is not None and list(labels.texts) != self.network.labels:
             raise ValueError(

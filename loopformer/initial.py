@@ -1,5 +1,7 @@
 """Where training starts: the weights of an exported looped model, as far as they fit the network at hand.
 
+The network may be an ordinary language model too; it then takes the backbone.
+
     model:
       init_args:
         initial: {class_path: ExportedWeights, init_args: {source: ./checkpoints/tiny-executor-timer}}
@@ -23,9 +25,12 @@ from torch import Tensor
 
 from loopformer import checkpoint
 from loopformer.checkpoint import WEIGHTS, CheckpointError
+from loopformer.language_model import LanguageModel
 from loopformer.looped import LoopedTransformer
 
 log = logging.getLogger(__name__)
+
+Network = LoopedTransformer | LanguageModel
 
 PARTS = ("backbone", "bridge", "direct_head", "halting", "state_heads")
 """Parts of a network that have weights, by their names in it."""
@@ -67,7 +72,7 @@ class ExportedWeights:
             raise ValueError(f"initial.parts: got {list(parts)}; use some of {', '.join(PARTS)}")
         self.source, self.parts = source, tuple(parts)
 
-    def load_into(self, network: LoopedTransformer) -> dict[str, Any]:
+    def load_into(self, network: Network) -> dict[str, Any]:
         """Load the weights, in place; no random number is drawn.
 
         Returns:
@@ -93,14 +98,13 @@ class ExportedWeights:
         loaded, rows, left_out = [], {}, []
         with torch.no_grad():
             for name, value in given.items():
-                pairs = _row_pairs(name, found.network, network)
-                if not _same_kind(name.partition(".")[0], found.network, network):
+                if name not in target or not _same_kind(name.partition(".")[0], found.network, network):
                     left_out.append(name)
-                elif pairs is not None and name in target:
+                elif (pairs := _row_pairs(name, found.network, network)) is not None:
                     ours, theirs = pairs
                     target[name][ours] = value[theirs].to(target[name])
                     rows[name] = f"{len(ours)} of {len(target[name])}"
-                elif name in target and target[name].shape == value.shape:
+                elif target[name].shape == value.shape:
                     target[name].copy_(value)
                     loaded.append(name)
                 else:
@@ -115,13 +119,13 @@ class ExportedWeights:
         return record
 
 
-def _own(network: LoopedTransformer, parts: Sequence[str]) -> dict[str, Tensor]:
+def _own(network: Network, parts: Sequence[str]) -> dict[str, Tensor]:
     """Own tensors of some parts, by name: what a pretrained base does not have."""
     names = network.own_tensor_names()
     return {n: value for n, value in network.state_dict().items() if n in names and n.partition(".")[0] in parts}
 
 
-def _check_alike(source: LoopedTransformer, network: LoopedTransformer) -> None:
+def _check_alike(source: LoopedTransformer, network: Network) -> None:
     """Compare base, split and configuration of the backbones.
 
     Raises:
@@ -170,12 +174,12 @@ def _check_backbone(
         raise ValueError(f"initial.source: it has no tensor {missing[0]}; give both the same backbone and adaptation")
 
 
-def _row_pairs(name: str, source: LoopedTransformer, network: LoopedTransformer) -> tuple[list[int], list[int]] | None:
+def _row_pairs(name: str, source: LoopedTransformer, network: Network) -> tuple[list[int], list[int]] | None:
     """Rows of a tensor here and in the source that mean the same; None where the tensor is one whole."""
     if name in TOKEN_ROWS:
         theirs, ours = (model.backbone.tokenizer.get_vocab() for model in (source, network))
         sizes = [model.backbone.config.vocab_size for model in (source, network)]
-    elif name in LABEL_ROWS:
+    elif name in LABEL_ROWS and isinstance(network, LoopedTransformer):
         theirs, ours = ({text: row for row, text in enumerate(model.labels)} for model in (source, network))
         sizes = [len(source.labels), len(network.labels)]
     else:
@@ -186,9 +190,9 @@ def _row_pairs(name: str, source: LoopedTransformer, network: LoopedTransformer)
     return [row for row, _ in shared], [row for _, row in shared]
 
 
-def _same_kind(part: str, source: LoopedTransformer, network: LoopedTransformer) -> bool:
+def _same_kind(part: str, source: LoopedTransformer, network: Network) -> bool:
     """Whether both have this part in one class: another kind of bridge may have tensors of the same names and sizes."""
-    return part == "backbone" or type(getattr(source, part)) is type(getattr(network, part))
+    return part == "backbone" or type(getattr(source, part)) is type(getattr(network, part, None))
 
 
 def _digest(path: Path) -> str:

@@ -18,8 +18,12 @@ from test_training import train
 
 import evaluate
 from loopformer import checkpoint, language_checkpoint
+from loopformer.adaptation import Everything
+from loopformer.backbone import ScratchBackbone
+from loopformer.causal_lm import CausalLMModule
 from loopformer.executor import ExecutorModule
 from loopformer.initial import PARTS, ExportedWeights
+from loopformer.language_model import LanguageModel
 from loopformer.looped import LoopedTransformer
 
 SHIPPED = ROOT / "checkpoints" / "tiny-executor-timer"
@@ -104,6 +108,28 @@ def test_the_model_executes_graphs_as_its_source_does() -> None:
         for model in (network, source)
     ]
     assert torch.equal(*said)
+
+
+def test_an_ordinary_language_model_takes_the_backbone() -> None:
+    source = checkpoint.load(SHIPPED).network
+    config = {
+        name: source.backbone.config.to_dict()[name]
+        for name in (
+            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "max_position_embeddings", "tie_word_embeddings",
+        )
+    }  # fmt: skip
+    network = LanguageModel(ScratchBackbone(config, "qwen2", split=source.backbone.split), Everything())
+    module = CausalLMModule(network, initial=ExportedWeights(str(SHIPPED)))
+    module.load_initial()
+    saved: dict[str, Any] = {"state_dict": {f"network.{k}": v for k, v in network.state_dict().items()}}
+    module.on_save_checkpoint(saved)
+    record = saved["initial"]
+    given = load_file(SHIPPED / "model.safetensors")
+    assert set(record["loaded"]) == network.own_tensor_names()
+    assert all(torch.equal(network.state_dict()[name], given[name]) for name in record["loaded"])
+    assert record["initial"] == []
+    assert {name.partition(".")[0] for name in record["left_out"]} == {"bridge", "direct_head", "halting"}
 
 
 def test_labels_by_their_texts_and_parts_by_their_names() -> None:
