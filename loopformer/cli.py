@@ -31,6 +31,7 @@ from callbacks.tables import ValidationTables
 from loopformer import parts  # noqa: F401  (short class names)
 from loopformer.causal_lm import CausalLMModule
 from loopformer.files import write_text
+from loopformer.executor import ExecutorModule
 from loopformer.initialized import InitializedModule
 from loopformer.tracking import Experiment, Wandb
 from loopformer.wandb_logger import RunLogger
@@ -183,7 +184,7 @@ class LoopformerCLI(LightningCLI):
             if isinstance(logger, RunLogger):
                 provenance["wandb"] = {"run": logger.version, "project": self.config.wandb.project}
         added: list[L.Callback] = [RandomState(), NonFiniteGuard()]
-        if isinstance(self.model, InitializedModule):
+        if isinstance(self.model, ExecutorModule):
             metrics = ExecutionMetrics()
             added += [metrics, ValidationTables(metrics)]
         if isinstance(self.model, CausalLMModule) and hasattr(self.datamodule, "labels"):
