@@ -30,8 +30,8 @@ from callbacks.random_state import RandomState
 from callbacks.tables import ValidationTables
 from loopformer import parts  # noqa: F401  (short class names)
 from loopformer.causal_lm import CausalLMModule
-from loopformer.files import write_text
 from loopformer.executor import ExecutorModule
+from loopformer.files import write_text
 from loopformer.initialized import InitializedModule
 from loopformer.tracking import Experiment, Wandb
 from loopformer.wandb_logger import RunLogger
