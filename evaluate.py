@@ -96,48 +96,60 @@ def evaluate(
         overwrite: replace results that the output folder holds already.
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
-    known = (*BENCHMARKS, GRAMMAR, *TEXT_BENCHMARKS, PROGRAM)
-    if benchmark not in known:
-        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+    _check_choices(benchmark, precision)
     several = len(checkpoint) > 1
     if several and (name is not None or benchmark not in BENCHMARKS):
         raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
     names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
     folders = [output / called.replace("/", "-") if several else output for called in names]
-    for folder in (*folders, output):
-        if not overwrite and any((folder / file).exists() for file in (SUMMARY, "comparison.json")):
-            raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
+    _check_empty([*folders, output], overwrite)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     place = Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite)
     if benchmark == PROGRAM:
         evaluate_program(program, place)
-        return
-    if benchmark == GRAMMAR and language_checkpoint.is_language_model(checkpoint[0]):
-        run_lanes(place, grammar)
-        return
-    if benchmark in TEXT_BENCHMARKS:
+    elif benchmark == GRAMMAR:
+        _evaluate_grammar(place, grammar)
+    elif benchmark in TEXT_BENCHMARKS:
         run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
+    else:
+        console, runs = Console(), []
+        for path, called, folder in zip(checkpoint, names, folders, strict=True):
+            model = checkpoints.load(path, device)
+            run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
+            _write(run, folder, overwrite)
+            _print(run, timing, graph, console)
+            files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
+            log_evaluation(wandb, run, model.config.get("provenance", {}), files, folder)
+            console.print(f"open {folder / PAGE}")
+            runs.append(run)
+        if several:
+            _compare(runs, names[0], output, overwrite, console)
+
+
+def _check_choices(benchmark: str, precision: str) -> None:
+    known = (*BENCHMARKS, GRAMMAR, *TEXT_BENCHMARKS, PROGRAM)
+    if benchmark not in known:
+        raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+
+
+def _check_empty(folders: list[Path], overwrite: bool) -> None:
+    """Refuse folders that hold results, before anything is computed."""
+    for folder in folders:
+        if not overwrite and any((folder / file).exists() for file in (SUMMARY, "comparison.json")):
+            raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
+
+
+def _evaluate_grammar(place: Place, options: GrammarOptions) -> None:
+    """Ask an ordinary model in lanes, run a looped one."""
+    if language_checkpoint.is_language_model(place.checkpoint):
+        run_lanes(place, options)
         return
-    console, runs = Console(), []
-    if benchmark == GRAMMAR:
-        model = checkpoints.load(checkpoint[0], device)
-        with _autocast(model, PRECISIONS[precision]):
-            run_grammar(model, output, grammar, names[0], overwrite, console)
-        return
-    for path, called, folder in zip(checkpoint, names, folders, strict=True):
-        model = checkpoints.load(path, device)
-        run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
-        _write(run, folder, overwrite)
-        _print(run, timing, graph, console)
-        files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
-        log_evaluation(wandb, run, model.config.get("provenance", {}), files, folder)
-        console.print(f"open {folder / PAGE}")
-        runs.append(run)
-    if several:
-        _compare(runs, names[0], output, overwrite, console)
+    model = checkpoints.load(place.checkpoint, place.device)
+    with place.autocast():
+        run_grammar(model, place.output, options, place.name, place.overwrite, Console())
 
 
 def compare(runs: list[str], output: Path, reference: str | None = None, overwrite: bool = False) -> None:
