@@ -146,8 +146,8 @@ class TapeMachines(Machines):
         """Rules, tape and start."""
         rules, cells = self.rules.shape[1], self.cells.shape[1]
         pieces = ["Rules:", "", "", *(";", "", "") * (rules - 1), ";\nTape:", "", "", *(";", "", "") * (cells - 1)]
-        start = np.roll(self.start, 1, axis=1)  # next name, state, symbol
-        words = [part.reshape(len(self), -1) for part in (self.rules, self.cells, start)]
+        # Target, symbol, state of a rule; next name, symbol, state of the start.
+        words = [part.reshape(len(self), -1) for part in (self.rules[:, :, ::-1], self.cells, self.start[:, ::-1])]
         return Prompt((*pieces, ";\nStart:", "", "", ""), np.concatenate(words, axis=1), 3 * (rules + cells))
 
     def restart(self, rng: np.random.Generator) -> TapeMachines:
