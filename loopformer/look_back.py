@@ -1,9 +1,9 @@
 """A start for attention heads that have never been trained: head h looks h + 1 tokens back, whatever the tokens.
 
 A lookup in a prompt takes two layers. The first puts an entry's key and value together in one position, by heads that
-look a fixed number of tokens back; the second finds the key. As long as no head looks back, the second layer has no key
-to find, so its heads learn to average all the values, and the way out of that plateau is long. Heads that look back from
-the start leave the second layer's search alone to be learned. Nothing is fixed: the biases train on.
+look a fixed number of tokens back; the second finds the key. As long as no head looks back, the second layer has no
+key to find, so its heads learn to average all the values, and the way out of that plateau is long. Heads that look back
+from the start leave only the second layer's search to be learned. Nothing is fixed: the biases train on.
 
 Shape legend: H heads, J key heads, E head width.
 """

@@ -22,9 +22,7 @@ LETTERS = tuple(string.ascii_uppercase + string.ascii_lowercase)
 WORD_LISTS = {"machines": MACHINE_WORDS}
 """Whole words, each with its leading space, that a task's prompts need as one token, by the name of the list."""
 
-WORD_LIST_PHRASES = {
-    "machines": ("Rules:", "\nTape:", "Program:", "\nRegisters:", "\nStack:", "\nStart:")
-}
+WORD_LIST_PHRASES = {"machines": ("Rules:", "\nTape:", "Program:", "\nRegisters:", "\nStack:", "\nStart:")}
 """Fixed parts of the prompts in those words, one token each in the embedded tokenizer."""
 
 PHRASES = ("Rules: (", ") (", ")\nStart:", "\nSteps: ", "\nAnswer:")

@@ -57,8 +57,8 @@ class TapeRecipe:
             (they never do), or machine by machine one or the other.
         colours: call the symbols by colours: a graph whose edges are chosen by the colour given per step.
         end_share: share of machines that end by themselves, where the tape is long enough for the depth.
-        links: "cycle" orders the cells in a ring; "random" lets each lead to any cell. In a small ring a cell never leads
-            to itself or back to its predecessor, so that a learner may exclude names instead of looking one up.
+        links: "cycle" orders the cells in a ring; "random" lets each lead to any cell. In a small ring no cell leads to
+            itself or back to its predecessor, so that a learner may exclude names instead of looking one up.
         unseen_names: draw from the names that no training data contain.
         tables: rule tables that may occur.
 
@@ -83,7 +83,9 @@ class TapeRecipe:
             if not 1 <= value <= high:
                 raise ValueError(f"{name}: got {value}; use 1 to {high}")
         if not self.states <= self.letters <= len(STATES):
-            raise ValueError(f"letters: got {self.letters} for {self.states} states; use {self.states} to {len(STATES)}")
+            raise ValueError(
+                f"letters: got {self.letters} for {self.states} states; use {self.states} to {len(STATES)}"
+            )
         if self.links == "random" and self.end_share:
             raise ValueError("end_share: a tape with random links may never come to its end; use 0 or links 'cycle'")
         if self.cells < 2:
