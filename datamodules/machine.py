@@ -10,15 +10,12 @@ data:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.batch import IGNORE
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
@@ -136,8 +133,7 @@ class StreamBatches(BatchSource[Any]):
         stage = self._stream.stage
         key = (self._seed, epoch * len(self) + position, stage, self._rank)
         part = self._stream.stages[stage]
-        batch = self._batcher.batch(part.draw(key), runs=part.runs)
-        return replace(batch, labels=torch.full_like(batch.labels, IGNORE)) if part.fields_only else batch
+        return self._batcher.batch(part.draw(key), runs=part.runs)
 
 
 class SetBatches(BatchSource[Any]):

@@ -18,6 +18,7 @@ from loopformer.adaptation import Adaptation, RecurrentBlock
 from loopformer.backbone import Backbone, take_positions
 from loopformer.bridge import Bridge
 from loopformer.halting import Halting, HaltingInputs
+from loopformer.look_back import look_back as start_looking_back
 from loopformer.noise import StateNoise
 from loopformer.own_tensors import own_tensor_names
 from loopformer.recurrence import Recurrence, Start
@@ -57,6 +58,8 @@ class LoopedTransformer(nn.Module):
         labels: texts of the answers, one token each; the order defines the label numbers.
         state_heads: readouts of named state fields, extra targets of the training, or None.
         noise: noise on the state between loops in training, or None.
+        look_back: start P's heads as heads that look a few tokens back (`loopformer.look_back`), where P is not
+            pretrained; a pretrained one stays as it is.
 
     Raises:
         ValueError: a label is not exactly one token of the backbone's tokenizer.
@@ -75,6 +78,7 @@ class LoopedTransformer(nn.Module):
         labels: list[str] = LETTERS,
         state_heads: StateHeads | None = None,
         noise: StateNoise | None = None,
+        look_back: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -92,6 +96,8 @@ class LoopedTransformer(nn.Module):
                 part.build(backbone.hidden_size)
         if direct_head is not None:
             direct_head.build(backbone.hidden_size, len(self.labels))
+        if look_back and backbone.reference is None:
+            start_looking_back(backbone.prelude, backbone.lm.model.rotary_emb.inv_freq)
         adaptation.apply(backbone)
 
     def train(self, mode: bool = True) -> LoopedTransformer:

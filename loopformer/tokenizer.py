@@ -25,7 +25,7 @@ WORD_LISTS: dict[str, Sequence[str]] = {"machines": MACHINE_WORDS, "machine_text
 """Whole words, each with its leading space, that a task's prompts need as one token, by the name of the list."""
 
 WORD_LIST_PHRASES = {
-    "machines": ("Rules:", ";\nTape:", ";\nStart:", "Program:", ";\nRegisters:", ";\nStack:", "\nStart:"),
+    "machines": ("Rules:", "\nTape:", "Program:", "\nRegisters:", "\nStack:", "\nStart:"),
     "machine_text": MACHINE_TEXT,
     "moves": GRAMMAR_MOVES,
 }

@@ -38,8 +38,8 @@ def run(prompt: str, loops: int, values: int = 8, half: bool = False) -> Trace:
 
 def run_tape(parts: dict[str, list[list[str]]], loops: int) -> Trace:
     rules = {(state, symbol): target for state, symbol, target in parts["Rules"]}
-    cells = {name: (symbol, following) for name, symbol, following in parts["Tape"]}
-    [[following, state, symbol]] = parts["Start"]
+    cells = {name: (symbol, following) for symbol, name, following in parts["Tape"]}
+    [[symbol, state, following]] = parts["Start"]
     trace = Trace([], {"symbol": [symbol], "next": [following]}, [], [])
     for _ in range(loops):
         trace.opcode.append(symbol)

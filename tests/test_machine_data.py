@@ -125,7 +125,6 @@ def test_stream_is_a_function_of_seed_and_step(tokenizer: Any) -> None:
     assert all(equal(a, b) for a, b in zip(first, module(0).train_dataloader(), strict=True))
     assert not equal(first[0], first[1])
     assert not equal(first[0], next(iter(module(1).train_dataloader())))
-    assert (first[0].labels == IGNORE).all(), "the pointer comes first"
     assert (first[0].fields["next"] != IGNORE).all()
     data.set_stage(3)
     saved = data.state_dict()
@@ -133,7 +132,7 @@ def test_stream_is_a_function_of_seed_and_step(tokenizer: Any) -> None:
     again.load_state_dict(saved)
     assert again.stage == 3
     later = next(iter(again.train_dataloader()))
-    assert (later.labels[:, 0] != IGNORE).all(), "of a stage with letters, in the next epoch"
+    assert later.views["executor"].input_ids.shape[1] > first[0].views["executor"].input_ids.shape[1]
     assert saved["loader"]["position"] == 3
     with pytest.raises(ValueError, match="stage: got 99"):
         data.set_stage(99)

@@ -162,6 +162,15 @@ def test_permutations_never_merge_and_functions_do() -> None:
     assert all(len(set(map(tuple, row[:, 1:]))) < 16 for row in functions)
 
 
+def test_random_links_lead_anywhere_and_few_letters_stay_few() -> None:
+    recipe = TapeRecipe(states=4, symbols=1, cells=4, names=8, letters=6, links="random")
+    machines = recipe.draw(np.random.default_rng(0), 200, 1)
+    names, following = machines.cells[:, :, 0], machines.cells[:, :, 2]
+    assert 0.2 < (names == following).mean() < 0.3, "one cell in four leads to itself"
+    assert (following[:, :, None] == names[:, None]).any(2).all(), "always to a cell of the tape"
+    assert {WORDS[word] for word in machines.rules[:, :, 0].flat} == set("ABCDEF")
+
+
 def test_jumps_are_taken_and_not_taken() -> None:
     run = RECIPES["jumps"].draw(np.random.default_rng(0), 2_000, 6).run(6)
     jumping = np.isin(run.opcode, [WORDS.index("EQ"), WORDS.index("NE")])
@@ -213,6 +222,8 @@ def test_procedure_renders_examples(machine: str) -> None:
     [
         (lambda: TapeRecipe(states=27), "states: got 27"),
         (lambda: TapeRecipe(symbols=5), "symbols: got 5"),
+        (lambda: TapeRecipe(letters=7), "letters: got 7 for 8 states"),
+        (lambda: TapeRecipe(links="random", end_share=0.2), "end_share: a tape with random links"),
         (lambda: TapeRecipe(cells=1), "cells: got 1"),
         (lambda: TapeRecipe(cells=20, names=12), "cells: got 20 for 12 names"),
         (lambda: TapeRecipe(names=129), "names: got 129"),

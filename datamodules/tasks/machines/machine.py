@@ -70,8 +70,12 @@ class Prompt:
 
 
 def ending(count: int | str | None) -> str:
-    """The last lines of a prompt."""
-    return "\nAnswer:" if count is None else f"\nSteps: {count}\nAnswer:"
+    """The last words of a prompt.
+
+    Without a count it ends as an entry of the table does. The token whose state loops is then the very token that
+    closes an entry, so what a layer learns to gather there from the start it gathers at every entry.
+    """
+    return ";" if count is None else f";\nSteps: {count}\nAnswer:"
 
 
 SetT = TypeVar("SetT", bound="Machines")

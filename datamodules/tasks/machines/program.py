@@ -6,8 +6,7 @@ name to fetch first, in the place that the label has in a line, so that reading 
 
     Program: ab SET w B ac; ad INC w ab; ac MOV x w ad;
     Registers: w A x C
-    Start: ac SET w B
-    Answer:                                 loop 1: B, carrying `MOV x w ad`; loop 2: B, carrying `INC w ab` ...
+    Start: ac SET w B;                      loop 1: B, carrying `MOV x w ad`; loop 2: B, carrying `INC w ab` ...
 
 At pace "half" each instruction takes two loops: the first executes (and decides a jump), the second fetches.
 

@@ -1,14 +1,14 @@
 """Finite-state machines over a tape of named cells; coloured graphs are the same machine in other words.
 
-The tape's cells print `name symbol next-name`. The state of a run is (state, symbol to read next, name of the cell
-after it); one loop looks up the rule of (state, symbol) and the cell of that name, at the same time. START prints that
-name first: it then stands as far before the answer as a cell's name before the end of its entry, and state and symbol
-as far as in a rule, so that whoever learns to read the one reads the other:
+The tape's cells print `symbol name next-name`: what is looked up stands last, right behind the name that finds it. The
+state of a run is (state, symbol to read next, name of the cell after it); one loop looks up the rule of (state, symbol)
+and the cell of that name, at the same time. START prints the three in such an order that name and state stand as far
+before the end of the prompt as before the end of a cell's or a rule's entry, so that whoever learns to read the one
+reads the other. The prompt ends with the token that ends an entry; its state is what loops:
 
     Rules: A s C; C s A; A t A; C t C;
-    Tape: ab s ac; ac t ad; ad s ab;
-    Start: ac A s
-    Answer:                                 loop 1: C, carrying `t ad`; loop 2: C, carrying `s ab`; loop 3: A ...
+    Tape: s ab ac; t ac ad; s ad ab;
+    Start: s A ac;                          loop 1: C, carrying `t ad`; loop 2: C, carrying `s ab`; loop 3: A ...
 
 A cyclic tape runs on for ever. A tape that ends has a last cell `END END END`; the run is over when END is read.
 
@@ -38,6 +38,7 @@ from datamodules.tasks.machines.machine import (
 from datamodules.tasks.machines.words import COLOURS, END_WORD, STATES, SYMBOLS, WORDS, numbers
 
 Maps = Literal["mixture", "function", "permutation"]
+Links = Literal["cycle", "random"]
 MAP_KINDS = ("function", "permutation")
 """What a symbol does to the states; the fact `maps` holds the position in this tuple."""
 
@@ -51,10 +52,13 @@ class TapeRecipe:
         symbols: number of symbols K.
         cells: number of cells C, the END cell of a tape that ends included.
         names: size of the pool from which the cells' names are drawn.
+        letters: size of the pool from which the states are drawn, A onwards.
         maps: each symbol maps the states by a random function (runs from different states meet), by a permutation
             (they never do), or machine by machine one or the other.
         colours: call the symbols by colours: a graph whose edges are chosen by the colour given per step.
         end_share: share of machines that end by themselves, where the tape is long enough for the depth.
+        links: "cycle" orders the cells in a ring; "random" lets each lead to any cell. In a small ring no cell leads to
+            itself or back to its predecessor, so that a learner may exclude names instead of looking one up.
         unseen_names: draw from the names that no training data contain.
         tables: rule tables that may occur.
 
@@ -66,9 +70,11 @@ class TapeRecipe:
     symbols: int = 2
     cells: int = 12
     names: int = 128
+    letters: int = 26
     maps: Maps = "mixture"
     colours: bool = False
     end_share: float = 0.0
+    links: Links = "cycle"
     unseen_names: bool = False
     tables: Tables = "training"
 
@@ -76,6 +82,12 @@ class TapeRecipe:
         for name, value, high in (("states", self.states, 26), ("symbols", self.symbols, 4)):
             if not 1 <= value <= high:
                 raise ValueError(f"{name}: got {value}; use 1 to {high}")
+        if not self.states <= self.letters <= len(STATES):
+            raise ValueError(
+                f"letters: got {self.letters} for {self.states} states; use {self.states} to {len(STATES)}"
+            )
+        if self.links == "random" and self.end_share:
+            raise ValueError("end_share: a tape with random links may never come to its end; use 0 or links 'cycle'")
         if self.cells < 2:
             raise ValueError(f"cells: got {self.cells}; use 2 or more")
         if self.cells > len(name_pool(self.names, self.unseen_names)):
@@ -146,8 +158,9 @@ class TapeMachines(Machines):
         """Rules, tape and start."""
         rules, cells = self.rules.shape[1], self.cells.shape[1]
         pieces = ["Rules:", "", "", *(";", "", "") * (rules - 1), ";\nTape:", "", "", *(";", "", "") * (cells - 1)]
-        start = np.roll(self.start, 1, axis=1)  # next name, state, symbol
-        words = [part.reshape(len(self), -1) for part in (self.rules, self.cells, start)]
+        # Symbol, name, next name of a cell; first symbol, first state, name of the second cell.
+        parts = (self.rules, self.cells[:, :, [1, 0, 2]], self.start[:, [1, 0, 2]])
+        words = [part.reshape(len(self), -1) for part in parts]
         return Prompt((*pieces, ";\nStart:", "", "", ""), np.concatenate(words, axis=1), 3 * (rules + cells))
 
     def restart(self, rng: np.random.Generator) -> TapeMachines:
@@ -178,6 +191,8 @@ def _draw(recipe: TapeRecipe, rng: np.random.Generator, size: int, depth: int) -
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), recipe.cells)
     read = symbols[rng.integers(recipe.symbols, size=(size, recipe.cells))]
     following = np.roll(names, -1, axis=1)
+    if recipe.links == "random":
+        following = take(names, rng.integers(recipe.cells, size=names.shape))
     first = np.where(
         ends, recipe.cells - 1 - depth, 0
     )  # a cyclic tape has no first cell: its names are in random order
@@ -203,7 +218,7 @@ def _draw_rules(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Kind of the maps [B], rules [B, Q * K, 3] in shuffled order, states [B, Q]."""
     Q, K = recipe.states, len(symbols)
-    members = choose(rng, size, numbers(STATES), Q)
+    members = choose(rng, size, numbers(STATES[: recipe.letters]), Q)
     if recipe.maps == "mixture":
         maps = rng.integers(len(MAP_KINDS), size=size)
     else:

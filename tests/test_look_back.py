@@ -1,0 +1,63 @@
+"""Heads that look back from the start: where they look, and which models they leave alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_network
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from loopformer.backbone import PretrainedBackbone, ScratchBackbone, Split
+from loopformer.looped import LoopedTransformer
+from loopformer.recurrence import FixedPrompt
+
+CONFIG = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+
+
+def weights(layer: Any, hidden: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Attention weights [H, S, S] of a layer on hidden [1, S, D]."""
+    attention, S = layer.self_attn, hidden.shape[1]
+    query, key = (m(hidden).view(1, S, -1, 16).transpose(1, 2) for m in (attention.q_proj, attention.k_proj))
+    query, key = apply_rotary_pos_emb(query, key.repeat_interleave(2, 1), *rotary)
+    scores = (query @ key.transpose(2, 3))[0] * attention.scaling
+    return scores.masked_fill(~torch.ones(S, S, dtype=torch.bool).tril(), -torch.inf).softmax(-1)
+
+
+def test_head_h_looks_h_plus_one_tokens_back() -> None:
+    torch.manual_seed(0)
+    network = LoopedTransformer(ScratchBackbone(CONFIG), FixedPrompt(), look_back=True)
+    backbone = network.backbone
+    hidden = torch.randn(1, 120, 64)
+    rotary = backbone.lm.model.rotary_emb(hidden, torch.arange(120)[None])
+    with torch.no_grad():
+        found = weights(backbone.prelude[0], hidden, rotary)
+        other = weights(backbone.recurrent[0], hidden, rotary)
+    for head, matrix in enumerate(found):
+        at = [matrix.diagonal(-back)[20:].mean() for back in range(120 - 21)]
+        assert int(torch.stack(at).argmax()) == head + 1
+        assert at[head + 1] > 0.3
+    assert other[:, 20:].max() < 0.5, "R and C start as they always do"
+
+
+def test_pretrained_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = ScratchBackbone(CONFIG)
+    before = backbone.prelude[0].self_attn.q_proj.bias.clone()  # type: ignore[union-attr, operator]
+    monkeypatch.setattr(ScratchBackbone, "reference", PretrainedBackbone.reference)
+    monkeypatch.setattr(backbone, "_reference", {"model": "base"}, raising=False)
+    LoopedTransformer(backbone, FixedPrompt(), look_back=True)
+    assert torch.equal(backbone.prelude[0].self_attn.q_proj.bias, before)  # type: ignore[union-attr, arg-type]
+
+
+def test_layers_without_biases_are_refused() -> None:
+    with pytest.raises(ValueError, match="look_back: needs biases"):
+        make_network(FixedPrompt(), model_type="qwen3", split=Split(1, 1, 1), look_back=True)
