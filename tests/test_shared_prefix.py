@@ -12,7 +12,7 @@ from loopformer.bridge import ReentryBridge
 from loopformer.evaluation.native import native_call
 from loopformer.evaluation.shared_trace import trace_requests
 from loopformer.evaluation.trace import Request, batch_stops, batched_part, controller_stops, run_part, trace_batch
-from loopformer.halting import GRUController, StopHead
+from loopformer.halting import GRUController, HaltingInputs, StopHead
 from loopformer.looped import DirectHead, LoopedTransformer
 from loopformer.recurrence import FixedPrompt, FullSequence
 from loopformer.shared_prefix import Prefix, can_share, shared_length, shared_rollout
@@ -97,6 +97,23 @@ def test_a_controller_on_shared_states_equals_one_request_per_row() -> None:
     memory, state = torch.randn(5, controller.width), torch.randn(5, network.backbone.hidden_size)
     for a, b in zip(controller.step(memory, state), controller.advance(memory, controller.project(state)), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+
+
+def test_gru_reads_its_own_first_memory_under_autocast() -> None:
+    """Autocast makes the first memory in bfloat16; the cell's weights stay float32."""
+    torch.manual_seed(0)
+    controller = GRUController(predict_remaining=True)
+    controller.build(32)
+    state = torch.randn(3, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        memory = controller.start(HaltingInputs(torch.randn(3, 32), torch.zeros(3, 1), torch.zeros(3, 1, 32)))
+        assert memory.dtype == torch.bfloat16
+        stepped, advanced = controller.step(memory, state), controller.advance(memory, controller.project(state))
+        remaining = controller.remaining(memory)
+    for a, b in zip(stepped, advanced, strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b)
+    assert remaining is not None and remaining.dtype == torch.float32
 
 
 def test_only_what_all_requests_have_in_common_is_shared() -> None:

@@ -61,6 +61,7 @@ class GRUController(Halting):
     def advance(self, memory: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
         """See `Halting.advance`: the rest of the cell, which depends on the request's memory."""
         with torch.autocast(memory.device.type, enabled=False):
+            memory = memory.to(self.stop.weight.dtype)  # autocast has made the first one
             reset, update, new = projected.chunk(3, -1)
             reset_memory, update_memory, new_memory = F.linear(memory, self.cell.weight_hh, self.cell.bias_hh).chunk(
                 3, -1
@@ -75,4 +76,4 @@ class GRUController(Halting):
         if self.remaining_readout is None:
             return None
         with torch.autocast(memory.device.type, enabled=False):
-            return self.remaining_readout(memory)[:, 0] * REMAINING_SCALE
+            return self.remaining_readout(memory.to(self.stop.weight.dtype))[:, 0] * REMAINING_SCALE
