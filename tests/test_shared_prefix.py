@@ -113,7 +113,8 @@ def test_gru_reads_its_own_first_memory_under_autocast() -> None:
     for a, b in zip(stepped, advanced, strict=True):
         assert a.dtype == torch.float32
         torch.testing.assert_close(a, b)
-    assert remaining is not None and remaining.dtype == torch.float32
+    assert remaining is not None
+    assert remaining.dtype == torch.float32
 
 
 def test_only_what_all_requests_have_in_common_is_shared() -> None:
