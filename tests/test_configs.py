@@ -45,6 +45,7 @@ UNDER = {
     "configs/ablations/path_stream.yaml": [BASE, CURRICULUM],
     "configs/ablations/stop_head.yaml": [BASE, "configs/ablations/count_in_prompt.yaml"],
     "configs/recipe/depth_checkpoint.yaml": ["configs/arch1.yaml"],
+    "configs/recipe/one_step.yaml": [BASE, CURRICULUM],
     "configs/recipe/trace_curriculum.yaml": ["configs/sft_trace.yaml"],
     PRETRAINED: ["configs/arch3b.yaml"],
     "configs/recipe/office_from_scratch.yaml": ["configs/program_office.yaml"],

@@ -44,6 +44,7 @@ def section(*files: str) -> dict[str, Any]:
         found = merged(found, yaml.safe_load((ROOT / file).read_text())["model"]["init_args"]["network"])
     backbone = found["init_args"]["backbone"]["init_args"]
     backbone["words"] = ["machines"]  # the command line keeps it when the overlay changes the class
+    found["init_args"].pop("look_back", None)  # it needs the biases of Qwen2, and one of the backbones here is Qwen3
     return found
 
 
