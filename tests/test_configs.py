@@ -117,6 +117,7 @@ def test_config_builds(path: str, executor: Path, base: Path, tmp_path: Path) ->
         labels is None or isinstance(cli.model.network, LanguageModel) or cli.model.network.labels == list(labels.texts)
     )
     assert len(cli.datamodule.train_dataloader()) > 0
+    assert sum(p.numel() for p in cli.model.parameters()) < 1_000_000, "an overlay has lost the embedded sizes"
     assert not (tmp_path / "run" / "config.yaml").exists(), "building a run writes no run"
 
 
