@@ -397,8 +397,15 @@ def test_commands_from_training_to_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lora_rows_start_from_a_pretrained_tiny_base(tmp_path: Path) -> None:
+    first = train(
+        "--config", "configs/arch4_executor.yaml", "--config", "configs/backbone/tiny.yaml",
+        "--config", "configs/recipe/curriculum.yaml", "--config", "configs/recipe/one_step.yaml",
+        "--trainer.max_steps=1", "--trainer.limit_val_batches=0", "--output", str(tmp_path / "one_step"),
+    )  # fmt: skip
+    assert first.returncode == 0, first.output  # type: ignore[attr-defined]
     base = train(
         "--config", "configs/base_lm.yaml", "--trainer.max_steps=3", "--trainer.limit_val_batches=0",
+        f"--model.init_args.initial.init_args.source={tmp_path / 'one_step' / 'model'}",
         "--output", str(tmp_path / "base"),
     )  # fmt: skip
     assert base.returncode == 0, base.output  # type: ignore[attr-defined]
