@@ -33,13 +33,14 @@ def look_back(layers: list[nn.Module], frequencies: Tensor) -> None:
     Raises:
         ValueError: a layer's queries and keys have no biases.
     """
-    fast = (torch.arange(len(frequencies)) < len(frequencies) // 2).float() * STRENGTH
+    device = frequencies.device
+    fast = (torch.arange(len(frequencies), device=device) < len(frequencies) // 2).float() * STRENGTH
     for layer in layers:
         attention = cast("Any", layer).self_attn
         if attention.q_proj.bias is None or attention.k_proj.bias is None:
             raise ValueError("look_back: needs biases of queries and keys; use model_type qwen2 or leave it out")
         query, key = (linear.bias.view(-1, 2, len(frequencies)) for linear in (attention.q_proj, attention.k_proj))
-        angle = torch.arange(1, len(query) + 1)[:, None] * frequencies.cpu()
+        angle = torch.arange(1, len(query) + 1, device=device)[:, None] * frequencies
         with torch.no_grad():
             query.copy_(torch.stack([fast * angle.cos(), -fast * angle.sin()], 1))
             key.copy_(torch.stack([fast, torch.zeros_like(fast)]).expand_as(key))

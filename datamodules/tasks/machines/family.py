@@ -209,11 +209,19 @@ def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage
     """Small tables over few words first; states and symbols, cells, names and steps then grow together.
 
     In the very first stage a cell may lead to any cell. In a small ring a learner gets half of the names right by
-    excluding the two that cannot follow, and stayed with that for long in trials.
+    excluding the two that cannot follow, and stayed with that for long in trials. A machine of one symbol has any of
+    them: where all had the same, nothing learned to read it, and one trial never did so later.
     """
     steps = [(4, 1, 4, 12), (4, 2, 6, 12), (8, 2, 8, 26), (13, 2, 10, 26), (26, 2, 12, 26)]
     sizes = [
-        replace(full, states=states, symbols=symbols, cells=cells, letters=min(letters, full.letters))
+        replace(
+            full,
+            states=states,
+            symbols=symbols,
+            alphabet=full.alphabet or full.symbols,
+            cells=cells,
+            letters=min(letters, full.letters),
+        )
         for states, symbols, cells, letters in steps
         if states <= full.states and symbols <= full.symbols and cells <= full.cells
     ]
