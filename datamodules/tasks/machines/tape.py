@@ -49,8 +49,7 @@ class TapeRecipe:
 
     Attributes:
         states: number of states Q, a random subset of the letters.
-        symbols: number of symbols K of a machine.
-        alphabet: size of the pool from which they are drawn; 0 stands for K, so that all machines have the same ones.
+        symbols: number of symbols K.
         cells: number of cells C, the END cell of a tape that ends included.
         names: size of the pool from which the cells' names are drawn.
         letters: size of the pool from which the states are drawn, A onwards.
@@ -69,7 +68,6 @@ class TapeRecipe:
 
     states: int = 8
     symbols: int = 2
-    alphabet: int = 0
     cells: int = 12
     names: int = 128
     letters: int = 26
@@ -90,8 +88,6 @@ class TapeRecipe:
             )
         if self.links == "random" and self.end_share:
             raise ValueError("end_share: a tape with random links may never come to its end; use 0 or links 'cycle'")
-        if self.alphabet and not self.symbols <= self.alphabet <= len(SYMBOLS):
-            raise ValueError(f"alphabet: got {self.alphabet}; use {self.symbols} (symbols) to {len(SYMBOLS)}, or 0")
         if self.cells < 2:
             raise ValueError(f"cells: got {self.cells}; use 2 or more")
         if self.cells > len(name_pool(self.names, self.unseen_names)):
@@ -189,13 +185,11 @@ class TapeMachines(Machines):
 
 
 def _draw(recipe: TapeRecipe, rng: np.random.Generator, size: int, depth: int) -> TapeMachines:
-    pool = numbers((COLOURS if recipe.colours else SYMBOLS)[: recipe.alphabet or recipe.symbols])
-    same = len(pool) == recipe.symbols
-    symbols = np.tile(pool, (size, 1)) if same else choose(rng, size, pool, recipe.symbols)
+    symbols = numbers((COLOURS if recipe.colours else SYMBOLS)[: recipe.symbols])
     maps, rules, members = _draw_rules(recipe, rng, size, symbols)
     ends = (rng.random(size) < recipe.end_share) & (depth < recipe.cells)
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), recipe.cells)
-    read = take(symbols, rng.integers(recipe.symbols, size=(size, recipe.cells)))
+    read = symbols[rng.integers(recipe.symbols, size=(size, recipe.cells))]
     following = np.roll(names, -1, axis=1)
     if recipe.links == "random":
         following = take(names, rng.integers(recipe.cells, size=names.shape))
@@ -222,8 +216,8 @@ def _draw(recipe: TapeRecipe, rng: np.random.Generator, size: int, depth: int) -
 def _draw_rules(
     recipe: TapeRecipe, rng: np.random.Generator, size: int, symbols: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Kind of the maps [B], rules [B, Q * K, 3] in shuffled order, states [B, Q]; of machines with symbols [B, K]."""
-    Q, K = recipe.states, recipe.symbols
+    """Kind of the maps [B], rules [B, Q * K, 3] in shuffled order, states [B, Q]."""
+    Q, K = recipe.states, len(symbols)
     members = choose(rng, size, numbers(STATES[: recipe.letters]), Q)
     if recipe.maps == "mixture":
         maps = rng.integers(len(MAP_KINDS), size=size)
@@ -235,7 +229,7 @@ def _draw_rules(
         orders(rng, size * K, Q).reshape(size, K, Q),
     ).reshape(size, K * Q)
     sources = np.tile(members, (1, K))
-    read = np.repeat(symbols, Q, axis=1)
+    read = np.broadcast_to(np.repeat(symbols, Q), (size, K * Q))
     rules = np.stack([sources, read, take(members, targets)], axis=2)
     return maps, np.take_along_axis(rules, orders(rng, size, K * Q)[:, :, None], axis=1), members
 
