@@ -206,23 +206,20 @@ def curriculum(recipe: Recipe, depths: tuple[int, ...] = (1, 2, 3, 4, 6)) -> lis
 
 
 def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage]:
-    """Small tables over few words first; states and symbols, cells, names and steps then grow together.
+    """Small tables over few words first; states, cells, names and steps then grow together.
 
-    In the very first stage a cell may lead to any cell. In a small ring a learner gets half of the names right by
-    excluding the two that cannot follow, and stayed with that for long in trials.
+    In the first stage a cell may lead to any cell. In a small ring a learner gets half of the names right by excluding
+    the two that cannot follow, and stayed with that for long in trials. All symbols occur from the start: where one
+    stood in every cell, nothing learned which of them is START's, and some trials never did so later.
     """
-    steps = [(4, 1, 4, 12), (4, 2, 6, 12), (8, 2, 8, 26), (13, 2, 10, 26), (26, 2, 12, 26)]
+    steps = [(2, 4, 8, 8), (4, 6, 12, 12), (8, 8, 16, 26), (13, 10, 20, 26), (26, 12, 24, 26)]
     sizes = [
-        replace(full, states=states, symbols=symbols, cells=cells, letters=min(letters, full.letters))
-        for states, symbols, cells, letters in steps
-        if states <= full.states and symbols <= full.symbols and cells <= full.cells
+        replace(full, states=states, cells=cells, names=min(names, full.names), letters=min(letters, full.letters))
+        for states, cells, names, letters in steps
+        if states <= full.states and cells <= full.cells
     ]
-    few = [replace(size, names=min(full.names, max(12, 2 * size.cells))) for size in sizes]
-    loose = [
-        replace(size, links="random", end_share=0.0, names=min(8, full.names), letters=min(8, full.letters))
-        for size in few[:1]
-    ]
-    stages = [MachineStage(size, depths[:1], 128, 8 if size.symbols > 1 else 4) for size in (*loose, *few)]
+    sizes[:1] = [replace(size, links="random", end_share=0.0) for size in sizes[:1]]
+    stages = [MachineStage(size, depths[:1], 128, 8 if number else 4) for number, size in enumerate(sizes)]
     grown = [(replace(full, names=names), depths[:count]) for names, count in ((32, 2), (64, 4)) if names < full.names]
     return [*stages, *(MachineStage(size, trained, 64, 8) for size, trained in (*grown, (full, depths)))]
 
