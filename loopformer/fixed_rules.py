@@ -47,6 +47,8 @@ class FixedRules(Recurrence):
         ValueError: the window is below 1.
     """
 
+    loops_cells = True
+
     def __init__(
         self,
         window: int = 2,

@@ -17,6 +17,7 @@ from datamodules.batch import Batch
 from loopformer.adaptation import Adaptation, RecurrentBlock
 from loopformer.backbone import Backbone, take_positions
 from loopformer.bridge import Bridge
+from loopformer.carry import MarkedCarry
 from loopformer.halting import Halting, HaltingInputs
 from loopformer.look_back import look_back as start_looking_back
 from loopformer.noise import StateNoise
@@ -60,9 +61,10 @@ class LoopedTransformer(nn.Module):
         noise: noise on the state between loops in training, or None.
         look_back: start P's heads as heads that look a few tokens back (`loopformer.look_back`), where P is not
             pretrained; a pretrained one stays as it is.
+        carry: which cells keep their state from loop to loop, or None: all.
 
     Raises:
-        ValueError: a label is not exactly one token of the backbone's tokenizer.
+        ValueError: a label is not exactly one token of the backbone's tokenizer, or carry lacks what it needs.
     """
 
     label_ids: Tensor
@@ -79,6 +81,7 @@ class LoopedTransformer(nn.Module):
         state_heads: StateHeads | None = None,
         noise: StateNoise | None = None,
         look_back: bool = False,
+        carry: MarkedCarry | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -89,6 +92,9 @@ class LoopedTransformer(nn.Module):
         self.adaptation = adaptation
         self.state_heads = state_heads
         self.noise = noise
+        self.carry = carry
+        if carry is not None:
+            carry.check(state_heads, recurrence.loops_cells)
         self.labels = list(labels)
         self.register_buffer("label_ids", torch.tensor(backbone.label_ids(self.labels)), persistent=False)
         for part in (bridge, halting, state_heads):
@@ -159,9 +165,20 @@ class LoopedTransformer(nn.Module):
         while True:
             yield state
             entering = state if self.bridge is None else self.bridge(state, start.anchor)
+            if self.carry is not None:
+                entering = self.carry(entering, start.anchor, self.marked(state, start))
             if self.noise is not None and self.training:
                 entering = self.noise(entering, start.anchor)
             state = self.recurrence.step(self.backbone, entering, start.memory)
+
+    def marked(self, state: Tensor, start: Start) -> Tensor:
+        """Cells [B, C] that keep their state, by the marks in the state [B, N, D]."""
+        cells, mask = self.recurrence.cells(state, start.memory), start.cell_mask
+        assert self.carry is not None
+        assert self.state_heads is not None
+        assert cells is not None
+        assert mask is not None
+        return self.carry.marked(cells, mask, self.state_heads)
 
     def read(self, states: list[Tensor], start: Start) -> Tensor:
         """Label logits through C: T states [B, L, D] -> [B, T, K] float32."""

@@ -3,6 +3,7 @@
 from loopformer.adaptation import Adaptation, Everything, Frozen, LoRA, RecurrentBlock
 from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
 from loopformer.bridge import Bridge, ReentryBridge, ReinjectionBridge
+from loopformer.carry import MarkedCarry
 from loopformer.fixed_rules import FixedRules
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
 from loopformer.language_model import LanguageModel
@@ -29,6 +30,7 @@ __all__ = [
     "LanguageModel",
     "LoRA",
     "LoopedTransformer",
+    "MarkedCarry",
     "MarkerHead",
     "PointerHead",
     "PretrainedBackbone",

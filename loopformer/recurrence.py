@@ -43,7 +43,12 @@ class Recurrence(ABC):
 
     Args:
         view: prompt view the executor reads: "executor" (no count in the prompt) or "full".
+
+    Attributes:
+        loops_cells: whether a state is exactly the task's cells and the answer, [B, C + 1, D].
     """
+
+    loops_cells: bool = False
 
     def __init__(self, view: str = "executor") -> None:
         self.view = view

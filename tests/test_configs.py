@@ -39,6 +39,7 @@ UNDER = {
     "configs/ablations/direct_loss.yaml": ["configs/arch3b.yaml"],
     "configs/ablations/full_block.yaml": ["configs/arch3b.yaml"],
     "configs/ablations/full_window.yaml": ["configs/grammar_brackets.yaml"],
+    "configs/ablations/no_carry.yaml": ["configs/grammar_brackets.yaml"],
     "configs/ablations/no_fields.yaml": ["configs/grammar_brackets.yaml"],
     "configs/ablations/no_noise.yaml": ["configs/grammar_brackets.yaml"],
     "configs/ablations/no_reinjection.yaml": ["configs/grammar_brackets.yaml"],

@@ -101,14 +101,18 @@ class Dense:
         split = split.transpose(0, 1)
         return split if name == "q" else split.repeat_interleave(attention.num_key_value_groups, 0)
 
+    def entering(self, state: Tensor) -> Tensor:
+        """Between two loops: [N, D] -> [N, D]."""
+        return state if self.network.bridge is None else self.network.bridge(state[None], self.moving[None])[0]
+
     def rollout(self, loops: int) -> Tensor:
         """Label logits [T, K]."""
         reach, recurrence = self.recurrence.recurrent, self.recurrence
         kinds = reach if isinstance(reach, list) else [reach] * len(self.backbone.recurrent)
         state, logits = self.moving, []
         for loop in range(loops):
-            if loop and self.network.bridge is not None:
-                state = self.network.bridge(state[None], self.moving[None])[0]
+            if loop:
+                state = self.entering(state)
             for layer, kind in zip(self.backbone.recurrent, kinds, strict=True):
                 state = self.layer(layer, state, kind)
             read = state
