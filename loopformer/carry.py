@@ -48,11 +48,12 @@ class MarkedCarry(nn.Module):
         """
         if not loops_cells:
             raise ValueError("carry: needs a recurrence whose cells recur; use FixedRules, or leave carry out")
-        markers = [n for n, head in heads.heads.items() if isinstance(head, MarkerHead)] if heads is not None else []
+        readers = {} if heads is None else dict(heads.heads.items())
+        markers = [name for name, head in readers.items() if isinstance(head, MarkerHead)]
         for name in self.fields:
             if name not in markers:
                 raise ValueError(
-                    f"carry.fields: {name} has no MarkerHead in state_heads (these have: {', '.join(markers) or 'none'})"
+                    f"carry.fields: {name} has no MarkerHead in state_heads (there: {', '.join(markers) or 'none'})"
                     "; give it one, or leave carry out"
                 )
 

@@ -152,7 +152,7 @@ def test_fields_are_named_once(fields: list[str]) -> None:
 def test_a_field_without_a_mark_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=rf"carry\.fields: {name} has no MarkerHead .*head, top"):
         build(MarkedCarry(["head", name]))
-    with pytest.raises(ValueError, match="these have: none"):
+    with pytest.raises(ValueError, match="there: none"):
         make_network(FixedRules(), carry=MarkedCarry([name]))
 
 
