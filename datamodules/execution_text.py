@@ -156,6 +156,8 @@ class ExecutionTextDataModule(ResumableDataModule):
         ValueError: an option is out of range.
     """
 
+    benchmarks = ("program --program.part traces",)
+
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream
 from datamodules.procedure import InstanceSet, InstanceStream, ProcedureDataModule
+from datamodules.tasks.grammar.bracket_task import MOVE_LABELS
 
 __all__ = ["BracketDepths", "BracketStream", "GrammarDataModule", "SearchRuns", "SearchStream"]
 
@@ -38,3 +39,5 @@ class GrammarDataModule(ProcedureDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(tokenizer, train or BracketStream(), validation or BracketDepths(), seed)
+        machine = "brackets" if self.train_source.procedure.labels == MOVE_LABELS else "search"
+        self.benchmarks = (f"grammar --grammar.machine {machine}",)

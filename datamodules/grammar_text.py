@@ -130,6 +130,8 @@ class GrammarTextDataModule(ResumableDataModule):
         ValueError: an option is out of range, the arm is unknown, or no example is left.
     """
 
+    benchmarks = ("grammar",)
+
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

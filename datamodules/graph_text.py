@@ -129,6 +129,8 @@ class GraphTextDataModule(GraphSourcesDataModule):
         ValueError: an option is out of range or does not go with the others.
     """
 
+    benchmarks = ("traces",)
+
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

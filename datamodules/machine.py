@@ -152,6 +152,11 @@ class SetBatches(BatchSource[Any]):
         return self._batcher.batch(self._machines[rows], ids=rows.tolist())
 
 
+def machine_benchmark(machine: str) -> str:
+    """Return the options of `evaluate.py --benchmark` that ask a model for machines of a task."""
+    return f"program --program.part machine --program.machine.task {machine}"
+
+
 class MachineDataModule(StagedDataModule):
     """Loads machines for training and validation.
 
@@ -184,6 +189,7 @@ class MachineDataModule(StagedDataModule):
         self.validation = MachineSet(self.train_source.machine) if validation is None else validation
         self.seed = seed
         self.batcher = MachineBatcher(tokenizer)
+        self.benchmarks = (machine_benchmark(self.train_source.machine),)
 
     @property
     def label_ids(self) -> Tensor:

@@ -19,7 +19,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from datamodules.loader import BatchLoader, BatchSource
-from datamodules.machine import MachineSet, MachineStream, SetBatches, StreamBatches
+from datamodules.machine import MachineSet, MachineStream, SetBatches, StreamBatches, machine_benchmark
 from datamodules.staged import StagedDataModule
 from datamodules.tasks.machines.machine import IntArray, Machines
 from datamodules.tasks.machines.renderings import MachineRendering, MachineScratchpad, text_style, written_runs
@@ -105,6 +105,7 @@ class MachineTextDataModule(StagedDataModule):
         self.rendering = MachineScratchpad() if rendering is None else rendering
         self.train_source = MachineStream() if train is None else train
         self.validation = MachineSet(self.train_source.machine) if validation is None else validation
+        self.benchmarks = (machine_benchmark(self.train_source.machine),)
         self.generated, self.seed = generated, seed
         self._tokenizer, self._objective = tokenizer, objective
 

@@ -40,6 +40,8 @@ class OfficeDataModule(ResumableDataModule):
         ValueError: an option is out of range, or the arm is unknown or not trained.
     """
 
+    benchmarks = ("program --program.part office",)
+
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

@@ -82,6 +82,8 @@ class ProcedureTextDataModule(StagedDataModule):
 
     train_source: InstanceStream
 
+    benchmarks = ("grammar",)
+
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

@@ -16,7 +16,12 @@ class ResumableDataModule(LightningDataModule):
     Lightning saves the loader within its loops too, but restores it from there only when it takes the checkpoint for
     one of an unfinished epoch (`FitLoop.restarting` of lightning 2.6). From one written after an epoch, or after `fit`,
     the order of the first epoch would otherwise be repeated.
+
+    Attributes:
+        benchmarks: what `evaluate.py --benchmark` asks of a model trained on these data, with the options of its part.
     """
+
+    benchmarks: tuple[str, ...] = ("graph",)
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,6 +30,7 @@ from safetensors.torch import load_file, save_file
 
 from loopformer import parts  # noqa: F401  (imports every part, so that configs may use short class names)
 from loopformer.looped import LoopedTransformer
+from loopformer.model_card import model_card
 
 FORMAT = 1
 CONFIG, WEIGHTS, METRICS, CARD = "config.yaml", "model.safetensors", "metrics.json", "README.md"
@@ -113,7 +114,7 @@ def save(
         (scratch / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
         if metrics is not None:
             (scratch / METRICS).write_text(json.dumps(metrics, indent=2))
-        (scratch / CARD).write_text(model_card(Path(directory).name, config, tensors, metrics))
+        (scratch / CARD).write_text(_card(Path(directory).name, config, tensors, metrics))
         network.adaptation.export(network.backbone, scratch)
 
 
@@ -251,32 +252,9 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(f"{path}: truncated or corrupt safetensors file ({error}); copy it again") from error
 
 
-def model_card(
-    name: str, config: dict[str, Any], tensors: dict[str, torch.Tensor], metrics: dict[str, Any] | None
-) -> str:
-    """Return the README of a checkpoint folder: front matter, what it is, how to use it, numbers and provenance."""
-    base = config["base"]
-    front: dict[str, Any] = {"library_name": "loopformer", "license": "apache-2.0", "tags": ["looped-transformer"]}
-    if base is not None:
-        front["base_model"] = base["model"]
-    size = sum(t.numel() for t in tensors.values())
-    lines = [
-        "---",
-        yaml.safe_dump(front, sort_keys=False).strip(),
-        "---",
-        "",
-        f"# {name}",
-        "",
-        f"A looped transformer trained with loopformer: {size:,} parameters in this folder"
-        + (f", on top of `{base['model']}` at revision `{base['revision']}`." if base else " (the whole model)."),
-        "",
-        "```",
-        f"python evaluate.py --checkpoint {name} --benchmark graph --output results/{name}",
-        "```",
-        "",
-    ]
-    if metrics:
-        lines += ["| metric | value |", "|---|---|", *(f"| {k} | {v} |" for k, v in metrics.items()), ""]
-    if config["provenance"]:
-        lines += ["Made by:", "", "```yaml", yaml.safe_dump(config["provenance"], sort_keys=False).strip(), "```", ""]
-    return "\n".join(lines)
+def _card(name: str, config: dict[str, Any], tensors: dict[str, torch.Tensor], metrics: dict[str, Any] | None) -> str:
+    base, size = config["base"], sum(t.numel() for t in tensors.values())
+    rest = f", on top of `{base['model']}` at revision `{base['revision']}`." if base else " (the whole model)."
+    what = f"A looped transformer trained with loopformer: {size:,} parameters in this folder{rest}"
+    front = {"library_name": "loopformer", "tags": ["looped-transformer"]}
+    return model_card(name, what, front, config, metrics, otherwise="graph")

@@ -179,6 +179,7 @@ class LoopformerCLI(LightningCLI):
         network = config["model"]["init_args"].get("network")
         provenance: dict[str, Any] = {"command": command_line(), "seed": config["seed_everything"]}
         provenance["trained_counts"] = list(getattr(self.datamodule, "trained_counts", []))
+        provenance["benchmarks"] = list(self.datamodule.benchmarks)
         provenance["experiment"] = self.experiment().as_config()
         for logger in self.trainer.loggers:
             if isinstance(logger, RunLogger):

@@ -29,9 +29,6 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from datamodules.tasks.grammar.arms import LETTER_TASKS, TrainedLanes
-from datamodules.tasks.machines.renderings import trained_rendering
-from datamodules.tasks.office.arms import TrainedPrompt
 from loopformer.adaptation import LoRA
 from loopformer.backbone import check_local_folder
 from loopformer.checkpoint import (
@@ -48,6 +45,7 @@ from loopformer.checkpoint import (
 )
 from loopformer.generation import end_token_ids
 from loopformer.language_model import LanguageModel
+from loopformer.model_card import model_card
 from loopformer.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"
@@ -127,7 +125,7 @@ def save(
         (scratch / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
         if metrics is not None:
             (scratch / METRICS).write_text(json.dumps(metrics, indent=2))
-        (scratch / CARD).write_text(model_card(Path(directory).name, config, metrics, adapted))
+        (scratch / CARD).write_text(_card(Path(directory).name, config, metrics, adapted))
 
 
 def _save_whole(lm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -195,44 +193,9 @@ def _load_whole(source: str, revision: str | None, dtype: str) -> tuple[Any, Pre
         raise CheckpointError(f"checkpoint: {source} does not load as a Hugging Face model: {reason}") from error
 
 
-def _benchmark(style: object) -> str:
-    """The benchmark that asks a model trained on this style of text, with the options that choose its part."""
-    if trained_rendering(style) is not None:
-        return f"program --program.part machine --program.machine.task {str(style).split('/')[1]}"
-    if TrainedPrompt.parse(style) is not None:
-        return "program"
-    return "grammar" if style in LETTER_TASKS or TrainedLanes.parse(style) is not None else "traces"
-
-
-def model_card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:
-    """Return the README of a checkpoint folder: front matter, what it is, how to use it, numbers and provenance."""
+def _card(name: str, config: dict[str, Any], metrics: dict[str, Any] | None, adapted: bool) -> str:
     base = config["base"]
-    benchmark = _benchmark(config["provenance"].get("text_style"))
-    front: dict[str, Any] = {
-        "library_name": "peft" if adapted else "transformers",
-        "license": "apache-2.0",
-        "pipeline_tag": "text-generation",
-    }
-    if base is not None:
-        front["base_model"] = base["model"]
-    what = "A LoRA adapter" if adapted else "An ordinary language model"
-    lines = [
-        "---",
-        yaml.safe_dump(front, sort_keys=False).strip(),
-        "---",
-        "",
-        f"# {name}",
-        "",
-        f"{what} trained with loopformer"
-        + (f", from `{base['model']}` at revision `{base['revision']}`." if base else " from scratch."),
-        "",
-        "```",
-        f"python evaluate.py --checkpoint {name} --benchmark {benchmark} --output results/{name}",
-        "```",
-        "",
-    ]
-    if metrics:
-        lines += ["| metric | value |", "|---|---|", *(f"| {k} | {v} |" for k, v in metrics.items()), ""]
-    if config["provenance"]:
-        lines += ["Made by:", "", "```yaml", yaml.safe_dump(config["provenance"], sort_keys=False).strip(), "```", ""]
-    return "\n".join(lines)
+    start = f", from `{base['model']}` at revision `{base['revision']}`." if base else " from scratch."
+    what = ("A LoRA adapter" if adapted else "An ordinary language model") + f" trained with loopformer{start}"
+    front = {"library_name": "peft" if adapted else "transformers", "pipeline_tag": "text-generation"}
+    return model_card(name, what, front, config, metrics, otherwise="traces")

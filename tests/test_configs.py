@@ -14,6 +14,7 @@ import yaml
 from test_checkpoint import NETWORK
 from test_looped import QWEN_05B, trainable
 
+import evaluate
 from loopformer import checkpoint, language_checkpoint
 from loopformer.backbone import ScratchBackbone
 from loopformer.cells.matrix import Cell, Job, load_matrix
@@ -120,6 +121,20 @@ def test_config_builds(path: str, executor: Path, base: Path, tmp_path: Path) ->
     assert len(cli.datamodule.train_dataloader()) > 0
     assert sum(p.numel() for p in cli.model.parameters()) < 1_000_000, "an overlay has lost the embedded sizes"
     assert not (tmp_path / "run" / "config.yaml").exists(), "building a run writes no run"
+    assert_cards_name_what_evaluates(path, cli.datamodule.benchmarks)
+
+
+def assert_cards_name_what_evaluates(path: str, benchmarks: tuple[str, ...]) -> None:
+    """evaluate.py takes the benchmarks that a model card names; the experiment's own comment says the same."""
+    comment = (ROOT / chain(path)[0]).read_text()
+    for benchmark in benchmarks:
+        words = f"--checkpoint x --output y --benchmark {benchmark}".split()
+        parsed = evaluate._parser("run").parse_args(words)
+        assert parsed.benchmark == benchmark.split()[0]
+        if "evaluate.py" in comment:
+            assert f"--benchmark {parsed.benchmark}" in comment
+        if parsed.benchmark == "program":
+            assert parsed.program.part in comment
 
 
 @pytest.mark.parametrize("path", [path for path in CONFIGS if "/ablations/" not in path])  # those: as cells, below

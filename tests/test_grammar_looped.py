@@ -279,6 +279,39 @@ def test_graph_model_is_refused(tmp_path: Path) -> None:
         evaluate_grammar(checkpoint.load(tmp_path / "graph"), GrammarOptions())
 
 
+def test_a_model_of_several_tasks_is_told_which_machine(tmp_path: Path) -> None:
+    """It has more labels than moves, in an order of its own: read as moves, what is none is its own number."""
+    from test_checkpoint import NETWORK
+
+    texts = ["Q", "C", "F", "A", "B", "E", "D", "Z"]
+    recurrence = {"class_path": "loopformer.recurrence.FixedPrompt", "init_args": {"view": "executor"}}
+    changes = {"labels": [f" {text}" for text in texts], "recurrence": recurrence, "halting": None}
+    config = {**NETWORK, "init_args": {**NETWORK["init_args"], **changes}}
+    checkpoint.save(tmp_path / "several", checkpoint.build_network(config), config)
+    model = checkpoint.load(tmp_path / "several")
+    options = {"depths": "1,2", "per_depth": 4, "suite": False, "slack": 0}
+    with pytest.raises(ValueError, match=r"say which with --grammar\.machine, brackets"):
+        evaluate_grammar(model, GrammarOptions(**options))
+    with pytest.raises(ValueError, match=r"8 labels are not the moves of search; say which .* brackets$"):
+        evaluate_grammar(model, GrammarOptions(machine="search", **options))
+    with pytest.raises(ValueError, match=r"grammar\.machine: 'stack' is unknown; use trained, brackets or search"):
+        GrammarOptions(machine="stack")
+    store = evaluate_grammar(model, GrammarOptions(machine="brackets", **options))
+    assert store.metadata.labels == (*MOVE_NAMES, "none")
+    batcher = ProcedureBatcher(TASK, TOKENIZER)
+    read = {}
+    for row, string in enumerate(BracketDepths([1, 2], 4, 11).instances()):
+        batch = batcher.batch([string])
+        n = int(batch.steps)
+        said = model.network.rollout(batch, n).letter_logits.argmax(-1)[0].tolist()
+        moves = ["ABCDEF".index(texts[k]) if texts[k] in "ABCDEF" else len(MOVE_NAMES) for k in said]
+        assert store.letters[row, :n].tolist() == moves
+        assert store.reference[row, :n].tolist() == batch.labels[0].tolist()
+        read |= dict.fromkeys(said)
+    assert len(read) > 1
+    json.dumps(summarize_grammar(store), allow_nan=False)
+
+
 SEARCH = SearchTask()
 
 

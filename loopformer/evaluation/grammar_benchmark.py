@@ -35,18 +35,26 @@ BRACKET_DEPTHS, SEARCH_RUNS = "bracket_depths", "search_runs"
 PUZZLES = (*SUITES, BRACKET_DEPTHS, SEARCH_RUNS)
 """What an ordinary model may be asked: the suites, and what looped models are asked."""
 
+MACHINES = {"brackets": MOVE_LABELS, "search": SEARCH_LABELS}
+"""Machines by name, with the labels of their moves."""
+
+NO_MOVE = "none"
+"""Name of what a model of several tasks says when it says no move of this one."""
+
 EVALUATION_SEED = 11
 """Seed of the benchmark's strings; the validation during training uses another."""
 
 
 @dataclass
 class GrammarOptions:
-    """What to evaluate. The first three are for models of brackets, the next three for models of the search.
+    """What to evaluate. `depths` to `suite` are for brackets, `families` to `letterings` for the search.
 
     Those from `lane` on are for ordinary language models (`loopformer.evaluation.lane_benchmark`); the others apply to
     them in the puzzles "bracket_depths" and "search_runs".
 
     Attributes:
+        machine: whose moves a looped model makes: "brackets", "search", or "trained" for the one whose moves its labels
+            are. A model of several tasks has more labels than moves, so it has to be told.
         depths: openers of the strings, such as "8,16,32".
         per_depth: correct strings at each depth, and as many with one wrong closer.
         suite: also run the 46 strings of the suite of brackets, written in the training alphabet.
@@ -67,6 +75,7 @@ class GrammarOptions:
         thinking_tokens: further tokens for a thought that </think> closes, before the reply; 0 for no thought.
     """
 
+    machine: str = TRAINED
     depths: str = "2,4,6,8,16,24,32,48,64"
     per_depth: int = 64
     suite: bool = True
@@ -87,6 +96,8 @@ class GrammarOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"grammar.{name}: needs at least 1, got {value}")
+        if self.machine not in (TRAINED, *MACHINES):
+            raise ValueError(f"grammar.machine: {self.machine!r} is unknown; use {TRAINED}, {' or '.join(MACHINES)}")
         for name in ("slack", "thinking_tokens"):
             if getattr(self, name) < 0:
                 raise ValueError(f"grammar.{name}: needs at least 0, got {getattr(self, name)}")
@@ -146,19 +157,20 @@ def search_questions(options: GrammarOptions) -> Questions:
 
 
 def choose_questions(network: LoopedTransformer, options: GrammarOptions) -> Questions:
-    """Return the questions that a model's labels can answer.
+    """Return the questions of the machine that was asked for, or whose moves the model's labels are.
 
     Raises:
-        ValueError: its labels are those of no grammar machine.
+        ValueError: its labels are those of no grammar machine, or lack moves of the one asked for.
     """
-    if network.labels == list(MOVE_LABELS.texts):
-        return bracket_questions(options)
-    if network.labels == list(SEARCH_LABELS.texts):
-        return search_questions(options)
-    raise ValueError(
-        f"checkpoint: its {len(network.labels)} labels are not the moves of a grammar machine; "
-        "train with configs/grammar_brackets.yaml"
-    )
+    exact = [name for name, labels in MACHINES.items() if network.labels == list(labels.texts)]
+    able = [name for name, labels in MACHINES.items() if set(labels.texts) <= set(network.labels)]
+    found = exact if options.machine == TRAINED else [name for name in able if name == options.machine]
+    if not found:
+        ask = f"say which with --grammar.machine, {' or '.join(able)}"
+        fix = ask if able else "train with configs/grammar_brackets.yaml"
+        of = "a grammar machine" if options.machine == TRAINED else options.machine
+        raise ValueError(f"checkpoint: its {len(network.labels)} labels are not the moves of {of}; {fix}")
+    return bracket_questions(options) if found[0] == "brackets" else search_questions(options)
 
 
 def evaluate_grammar(
@@ -184,6 +196,10 @@ def evaluate_grammar(
     steps = np.array([questions.task.steps(instance) for instance in questions.instances])
     size, loops = len(steps), int(steps.max()) + options.slack
     begin(size)
+    names = tuple(batcher.labels.names)
+    moves = {text: number for number, text in enumerate(batcher.labels.texts)}
+    # By the model's labels, the task's move, and one number more for every label that is none.
+    numbers = torch.tensor([moves.get(text, len(names)) for text in network.labels], dtype=torch.int16)
     letters = torch.zeros(size, loops, dtype=torch.int16)
     reference = torch.full((size, loops), IGNORE, dtype=torch.int16)
     stops = torch.zeros(size, dtype=torch.int32)
@@ -193,6 +209,7 @@ def evaluate_grammar(
     for rows, batch in _batches(questions, batcher, steps, options.batch_size):
         count = batch.labels.shape[1] + options.slack
         read, stopped = _run(network, batch, count)
+        read = numbers[read.long()]
         letters[rows, :count] = read
         letters[rows, count:] = read[:, -1:]  # never counted: these loops lie beyond the slack
         reference[rows, : batch.labels.shape[1]] = batch.labels.to(torch.int16)
@@ -203,7 +220,7 @@ def evaluate_grammar(
     return OutcomeStore(
         metadata=OutcomeMetadata(
             benchmark="grammar",
-            labels=tuple(batcher.labels.names),
+            labels=names if len(names) == len(network.labels) else (*names, NO_MOVE),
             loops=loops,
             cap=loops,
             digests=_digests(checkpoint, questions),
