@@ -5,6 +5,7 @@ rules (everything else). The rules see only the rules before them; cells and ans
 
 - in a "window" layer a cell attends to the cells at most `window` places away, itself included, with rotary positions
   counted in cells; nothing else reaches it, so what it does cannot depend on how long the string is;
+- in a "rules" layer it attends to the same cells, and to all rules, these without rotary positions;
 - in a "full" layer a cell attends to all rules, all cells and the answer, without rotary positions;
 - the answer always attends to all rules, all cells and itself, without rotary positions.
 
@@ -27,7 +28,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from loopformer.backbone import Backbone, Geometry, apply_layer, take_positions
 from loopformer.slots import FUSED_LAYERS
 
-Reach = Literal["window", "full"]
+Reach = Literal["window", "rules", "full"]
 """What a layer lets a cell attend to."""
 
 
@@ -113,8 +114,9 @@ def update_cells(layer: nn.Module, states: Tensor, memory: CellMemory, reach: Re
     hidden = inner.input_layernorm(states)
     query = _heads(attention.q_proj(hidden), attention, "q_norm")
     keys, values = _keys_and_values(attention, hidden)
-    if reach == "window":
-        cells = _window_attention(attention, query[..., :-1, :], keys[..., :-1, :], values[..., :-1, :], memory)
+    if reach != "full":
+        near = (query[..., :-1, :], keys[..., :-1, :], values[..., :-1, :])
+        cells = _window_attention(attention, *near, memory, rules=reach == "rules")
         answer = _full_attention(attention, query[..., -1:, :], keys, values, memory)
         mixed = torch.cat([cells, answer], -2)
     else:
@@ -181,12 +183,17 @@ def _group_queries(query: Tensor, keys: Tensor) -> Tensor:
     return query.unflatten(-3, (keys.shape[-3], -1))
 
 
-def _window_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
-    """Cells attend to their neighbours: query [B, G, H, C, E], keys and values [B, G, J, C, E] -> [B, G, H, C, E]."""
+def _window_attention(
+    attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory, rules: bool
+) -> Tensor:
+    """Cells attend to their neighbours, and to the rules if asked to.
+
+    Query [B, G, H, C, E], keys and values [B, G, J, C, E] -> [B, G, H, C, E].
+    """
     B, G, H, C, E = query.shape
     w = memory.window
     rotated = apply_rotary_pos_emb(query.flatten(0, 1), keys.flatten(0, 1), *memory.rotary)
-    query, keys = rotated[0].view_as(query).to(values.dtype), rotated[1].view_as(keys).to(values.dtype)
+    turned, keys = rotated[0].view_as(query).to(values.dtype), rotated[1].view_as(keys).to(values.dtype)
     # Place o of a cell's window is the cell o - w to its right. Shifted products cost C * W, and no window is copied.
     near_keys, near_values = pad(keys, (0, 0, w, w)), pad(values, (0, 0, w, w))
     places = [slice(o, o + C) for o in range(2 * w + 1)]
@@ -194,31 +201,55 @@ def _window_attention(attention: Any, query: Tensor, keys: Tensor, values: Tenso
     # A padded cell sees itself, so that its softmax, which nobody reads, is defined.
     seen = torch.stack([visible[:, place] | (o == w) for o, place in enumerate(places)], -1)  # [B, C, W]
     bias = torch.zeros(seen.shape, device=query.device).masked_fill(~seen, -torch.inf)[:, None, None, None]
-    grouped = _group_queries(query * attention.scaling, keys)  # [B, G, J, H / J, C, E]
+    grouped = _group_queries(turned * attention.scaling, keys)  # [B, G, J, H / J, C, E]
     products = [(grouped * near_keys[:, :, :, None, place]).sum(-1) for place in places]
-    weights = (torch.stack(products, -1).float() + bias).softmax(-1).to(values.dtype)
+    scores = torch.stack(products, -1).float() + bias
+    from_rules = None
+    if rules:
+        from_rules = _rule_scores(attention, query, values, memory)  # [B, G, J, H / J * C, M]
+        scores = torch.cat([scores, from_rules.view(*scores.shape[:-1], -1)], -1)
+    weights = scores.softmax(-1).to(values.dtype)
     mixed = torch.zeros_like(grouped)
     for o, place in enumerate(places):
         mixed = torch.addcmul(mixed, weights[..., o, None], near_values[:, :, :, None, place])
+    if from_rules is not None:
+        to_rules = weights[..., len(places) :].reshape(from_rules.shape)
+        mixed = mixed + _mix_rules(attention, to_rules, memory).view_as(mixed)
     return mixed.reshape(B, G, H, C, E)
 
 
 def _full_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
     """Attend to rules, cells and answer: query [B, G, H, Q, E], keys and values [B, G, J, N, E] -> [B, G, H, Q, E]."""
-    B, G, H, Q, E = query.shape
-    J, R = keys.shape[2], H // keys.shape[2] * Q
-    layout = memory.layout
-    # All query heads of a key head are rows of one product; those of all groups against the rules, which they share.
-    rows = (query * attention.scaling).reshape(B, G, J, R, E).to(values.dtype)
-    shared = rows.transpose(1, 2).reshape(B, J, G * R, E)
-    from_rules = (shared @ memory.keys[attention.layer_idx].transpose(-1, -2)).float()
-    from_rules = from_rules.masked_fill(~layout.rule_mask[:, None, None], -torch.inf)
+    from_rules = _rule_scores(attention, query, values, memory)
+    rows = _query_rows(attention, query, values)
     from_moving = (rows @ keys.transpose(-1, -2)).float()
-    hidden_cells = pad(~layout.cell_mask, (0, 1))  # the answer is always there
+    hidden_cells = pad(~memory.layout.cell_mask, (0, 1))  # the answer is always there
     from_moving = from_moving.masked_fill(hidden_cells[:, None, None, None], -torch.inf)
     M = from_rules.shape[-1]
-    scores = torch.cat([from_rules.view(B, J, G, R, M).transpose(1, 2), from_moving], -1)
-    weights = scores.softmax(-1).to(values.dtype)
-    to_rules = weights[..., :M].transpose(1, 2).reshape(B, J, G * R, M)
-    of_rules = (to_rules @ memory.values[attention.layer_idx]).view(B, J, G, R, E).transpose(1, 2)
-    return (of_rules + weights[..., M:] @ values).reshape(B, G, H, Q, E)
+    weights = torch.cat([from_rules, from_moving], -1).softmax(-1).to(values.dtype)
+    of_rules = _mix_rules(attention, weights[..., :M], memory)
+    return (of_rules + weights[..., M:] @ values).reshape(query.shape)
+
+
+def _query_rows(attention: Any, query: Tensor, values: Tensor) -> Tensor:
+    """All query heads of a key head as rows of one product: [B, G, H, Q, E] -> [B, G, J, R, E], R = H / J * Q."""
+    B, G, H, Q, E = query.shape
+    J = values.shape[2]
+    return (query * attention.scaling).reshape(B, G, J, H // J * Q, E).to(values.dtype)
+
+
+def _rule_scores(attention: Any, query: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
+    """Scores of the rules, which all groups share, without positions: [B, G, H, Q, E] -> [B, G, J, R, M] float32."""
+    rows = _query_rows(attention, query, values)
+    B, G, J, R, E = rows.shape
+    shared = rows.transpose(1, 2).reshape(B, J, G * R, E)
+    scores = (shared @ memory.keys[attention.layer_idx].transpose(-1, -2)).float()
+    scores = scores.masked_fill(~memory.layout.rule_mask[:, None, None], -torch.inf)
+    return scores.view(B, J, G, R, -1).transpose(1, 2)
+
+
+def _mix_rules(attention: Any, weights: Tensor, memory: CellMemory) -> Tensor:
+    """Values of the rules by their weights: [B, G, J, R, M] -> [B, G, J, R, E]."""
+    B, G, J, R, M = weights.shape
+    rows = weights.transpose(1, 2).reshape(B, J, G * R, M)
+    return (rows @ memory.values[attention.layer_idx]).view(B, J, G, R, -1).transpose(1, 2)

@@ -32,6 +32,7 @@ REACHES: list[dict[str, Any]] = [
     {},
     {"window": 1},
     {"recurrent": ["window", "full"]},
+    {"prelude": "rules", "recurrent": ["rules", "window"], "coda": "rules", "window": 1},
     {"prelude": "full", "recurrent": "full", "coda": "full"},
     {"prelude": "causal", "recurrent": ["full", "window"]},
 ]
@@ -78,13 +79,14 @@ class Dense:
         M, N = len(self.rules), len(seen)
         every = query @ key.transpose(1, 2)
         visible = torch.ones(N, N, dtype=torch.bool)
-        if reach == "window":
+        if reach != "full":
             places = torch.arange(C)
             position = self.backbone.lm.model.rotary_emb(seen, places[None])
             turned = [part[:, M : M + C] for part in (query, key)]
             turned = [part * position[0] + rotate_half(part) * position[1] for part in turned]
             every[:, M : M + C, M : M + C] = turned[0] @ turned[1].transpose(1, 2)
             visible[M : M + C] = False
+            visible[M : M + C, :M] = reach == "rules"
             near = (places[:, None] - places).abs() <= self.recurrence.window
             visible[M : M + C, M : M + C] = near
         weights = (every * attention.scaling).masked_fill(~visible, -torch.inf).softmax(-1)
@@ -136,7 +138,7 @@ def rollout(network: LoopedTransformer, rows: slice = slice(None), loops: int = 
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-@pytest.mark.parametrize("reach", REACHES, ids=["window", "window1", "mixed", "full", "causal"])
+@pytest.mark.parametrize("reach", REACHES, ids=["window", "window1", "mixed", "rules", "full", "causal"])
 def test_equals_the_dense_reference_in_values_and_gradients(model_type: str, reach: dict[str, Any]) -> None:
     network = build(reach, model_type, ReinjectionBridge())
     weight = torch.randn(4, 4, len(network.labels))
@@ -158,7 +160,7 @@ def test_equals_the_dense_reference_in_values_and_gradients(model_type: str, rea
         torch.testing.assert_close(found, gradient, atol=1e-5 * scale, rtol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=["window", "window1", "mixed", "full", "causal"])
+@pytest.mark.parametrize("reach", REACHES, ids=["window", "window1", "mixed", "rules", "full", "causal"])
 def test_padding_does_not_change_a_rollout(reach: dict[str, Any]) -> None:
     network = build(reach, bridge=ReentryBridge())
     together = rollout(network)
@@ -269,7 +271,7 @@ def test_mistakes_are_named() -> None:
         build({}).start_from(prompts(), LENGTHS)
 
 
-@pytest.mark.parametrize("reach", REACHES[:3], ids=["window", "window1", "mixed"])
+@pytest.mark.parametrize("reach", REACHES[:4], ids=["window", "window1", "mixed", "rules"])
 def test_autocast_stays_close_and_keeps_gradients(reach: dict[str, Any]) -> None:
     network = build(reach, bridge=ReinjectionBridge())
     exact = rollout(network).detach()
