@@ -9,11 +9,14 @@ data:
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import PreTrainedTokenizerBase
 
 from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream
 from datamodules.procedure import InstanceSet, InstanceStream, ProcedureDataModule
-from datamodules.tasks.grammar.bracket_task import MOVE_LABELS
+from datamodules.tasks.grammar.bracket_task import BracketTask
+from datamodules.tasks.procedure import Procedure
 
 __all__ = ["BracketDepths", "BracketStream", "GrammarDataModule", "SearchRuns", "SearchStream"]
 
@@ -39,5 +42,11 @@ class GrammarDataModule(ProcedureDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(tokenizer, train or BracketStream(), validation or BracketDepths(), seed)
-        machine = "brackets" if self.train_source.procedure.labels == MOVE_LABELS else "search"
-        self.benchmarks = (f"grammar --grammar.machine {machine}",)
+        self.benchmarks = (f"grammar --grammar.machine {machine_name(self.train_source.procedure)}",)
+
+
+def machine_name(task: Procedure[Any]) -> str:
+    """Return what `evaluate.py --grammar.machine` calls a task."""
+    if isinstance(task, BracketTask):
+        return "permuted_brackets" if task.permuted else "brackets"
+    return "search"

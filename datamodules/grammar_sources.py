@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from datamodules.procedure import InstanceSet, InstanceStream
 from datamodules.tasks.grammar.bracket_task import (
+    LETTERS,
     BracketStage,
     BracketString,
     BracketTask,
     balanced_string,
+    draw_alphabet,
     draw_strings,
+    growing_alphabets,
     growing_depths,
+    own_alphabet,
     wrong_closer,
 )
 from datamodules.tasks.grammar.puzzle import Puzzle
@@ -29,23 +34,28 @@ class BracketStream(InstanceStream[BracketString]):
     """Unlimited bracket strings that grow deeper from stage to stage.
 
     Args:
-        stages: the curriculum; default `growing_depths()`, depth 1 to 6 and then junk behind the end.
+        stages: the curriculum; default `growing_depths()`, depth 1 to 6 and then junk behind the end, or
+            `growing_alphabets()` where the alphabets are permuted.
         batches_per_epoch: length of what counts as an epoch.
+        permuted: every string has an alphabet of its own, which the prompt tells.
 
     Raises:
         ValueError: no stage, or fewer than 1 batch.
     """
 
-    def __init__(self, stages: list[BracketStage] | None = None, batches_per_epoch: int = 1_000) -> None:
+    def __init__(
+        self, stages: list[BracketStage] | None = None, batches_per_epoch: int = 1_000, permuted: bool = False
+    ) -> None:
         super().__init__(batches_per_epoch)
         if stages is not None and not stages:
             raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
-        self.stages = growing_depths() if stages is None else stages
-        self.procedure = self._task = BracketTask()
+        standard = growing_alphabets if permuted else growing_depths
+        self.stages = standard() if stages is None else stages
+        self.procedure = self._task = BracketTask(permuted=permuted)
 
     def draw(self, rng: random.Random, stage: int) -> list[BracketString]:
         """Draw one batch of a stage."""
-        return draw_strings(self._task.alphabet, self.stages[stage], rng)
+        return draw_strings(self._task, self.stages[stage], rng)
 
     def counts(self) -> list[int]:
         """Return the numbers of moves up to those of the deepest string (opening, centre, closing, verdict)."""
@@ -61,13 +71,19 @@ class BracketDepths(InstanceSet[BracketString]):
         per_depth: correct strings of each depth, and as many wrong ones.
         seed: decides the strings; every depth has its own generator.
         batch_size: strings of a batch on one rank.
+        permuted: every string has an alphabet of its own; the strings are the same, symbol for symbol.
 
     Raises:
         ValueError: no depth, a depth below 1, or fewer than 1 string.
     """
 
     def __init__(
-        self, depths: list[int] | None = None, per_depth: int = 32, seed: int = 7, batch_size: int = 64
+        self,
+        depths: list[int] | None = None,
+        per_depth: int = 32,
+        seed: int = 7,
+        batch_size: int = 64,
+        permuted: bool = False,
     ) -> None:
         super().__init__(batch_size)
         self.depths = [4, 6, 8, 16, 32] if depths is None else depths
@@ -78,7 +94,7 @@ class BracketDepths(InstanceSet[BracketString]):
             )
         self.per_depth = per_depth
         self.seed = seed
-        self.procedure = self._task = BracketTask()
+        self.procedure = self._task = BracketTask(permuted=permuted)
 
     def instances(self) -> list[BracketString]:
         """Make the strings: yes and no alternate."""
@@ -89,7 +105,13 @@ class BracketDepths(InstanceSet[BracketString]):
                 openers = rng.choices((0, 1), k=depth)
                 strings.append(BracketString(balanced_string(alphabet, openers), depth=depth))
                 strings.append(wrong_closer(alphabet, depth, rng))
-        return strings
+        return permute(strings, self.seed) if self._task.permuted else strings
+
+
+def permute(strings: Sequence[BracketString], seed: int) -> list[BracketString]:
+    """Write strings of the training alphabet in alphabets of all letters, each in its own."""
+    rng = random.Random(f"alphabets:{seed}")
+    return [own_alphabet(string, draw_alphabet(len(LETTERS), rng)) for string in strings]
 
 
 class SearchStream(InstanceStream[Puzzle]):

@@ -20,6 +20,7 @@ from loopformer.bridge import Bridge
 from loopformer.carry import MarkedCarry
 from loopformer.halting import Halting, HaltingInputs
 from loopformer.look_back import look_back as start_looking_back
+from loopformer.look_back import look_for_the_same
 from loopformer.noise import StateNoise
 from loopformer.own_tensors import own_tensor_names
 from loopformer.recurrence import Recurrence, Start
@@ -61,6 +62,8 @@ class LoopedTransformer(nn.Module):
         noise: noise on the state between loops in training, or None.
         look_back: start P's heads as heads that look a few tokens back (`loopformer.look_back`), where P is not
             pretrained; a pretrained one stays as it is.
+        look_up: start P as a look-up: its first layer's heads look back, those of the others look for tokens like their
+            own (see there). A pretrained P stays as it is.
         carry: which cells keep their state from loop to loop, or None: all.
 
     Raises:
@@ -81,6 +84,7 @@ class LoopedTransformer(nn.Module):
         state_heads: StateHeads | None = None,
         noise: StateNoise | None = None,
         look_back: bool = False,
+        look_up: bool = False,
         carry: MarkedCarry | None = None,
     ) -> None:
         super().__init__()
@@ -102,8 +106,10 @@ class LoopedTransformer(nn.Module):
                 part.build(backbone.hidden_size)
         if direct_head is not None:
             direct_head.build(backbone.hidden_size, len(self.labels))
-        if look_back and backbone.reference is None:
-            start_looking_back(backbone.prelude, backbone.lm.model.rotary_emb.inv_freq)
+        if (look_back or look_up) and backbone.reference is None:
+            back = 1 if look_up else len(backbone.prelude)
+            start_looking_back(backbone.prelude[:back], backbone.lm.model.rotary_emb.inv_freq)
+            look_for_the_same(backbone.prelude[back:])
         adaptation.apply(backbone)
 
     def train(self, mode: bool = True) -> LoopedTransformer:

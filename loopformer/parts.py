@@ -10,7 +10,7 @@ from loopformer.language_model import LanguageModel
 from loopformer.looped import DirectHead, LoopedTransformer
 from loopformer.noise import StateNoise
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
-from loopformer.state_heads import ClassHead, FieldHead, MarkerHead, PointerHead, StateHeads
+from loopformer.state_heads import ClassHead, FieldHead, MarkedClassHead, MarkerHead, PointerHead, StateHeads
 
 __all__ = [
     "Adaptation",

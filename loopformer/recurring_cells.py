@@ -5,7 +5,8 @@ rules (everything else). The rules see only the rules before them; cells and ans
 
 - in a "window" layer a cell attends to the cells at most `window` places away, itself included, with rotary positions
   counted in cells; nothing else reaches it, so what it does cannot depend on how long the string is;
-- in a "rules" layer it attends to the same cells, and to all rules, these without rotary positions;
+- in a "rules" layer it attends to all rules, without rotary positions, and to no cell, not even itself: a look-up of
+  what it is, which its own likeness would drown;
 - in a "full" layer a cell attends to all rules, all cells and the answer, without rotary positions;
 - the answer always attends to all rules, all cells and itself, without rotary positions.
 
@@ -116,7 +117,10 @@ def update_cells(layer: nn.Module, states: Tensor, memory: CellMemory, reach: Re
     keys, values = _keys_and_values(attention, hidden)
     if reach != "full":
         near = (query[..., :-1, :], keys[..., :-1, :], values[..., :-1, :])
-        cells = _window_attention(attention, *near, memory, rules=reach == "rules")
+        if reach == "window":
+            cells = _window_attention(attention, *near, memory)
+        else:
+            cells = _rules_attention(attention, near[0], near[2], memory)
         answer = _full_attention(attention, query[..., -1:, :], keys, values, memory)
         mixed = torch.cat([cells, answer], -2)
     else:
@@ -183,17 +187,12 @@ def _group_queries(query: Tensor, keys: Tensor) -> Tensor:
     return query.unflatten(-3, (keys.shape[-3], -1))
 
 
-def _window_attention(
-    attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory, rules: bool
-) -> Tensor:
-    """Cells attend to their neighbours, and to the rules if asked to.
-
-    Query [B, G, H, C, E], keys and values [B, G, J, C, E] -> [B, G, H, C, E].
-    """
+def _window_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
+    """Cells attend to their neighbours: query [B, G, H, C, E], keys and values [B, G, J, C, E] -> [B, G, H, C, E]."""
     B, G, H, C, E = query.shape
     w = memory.window
     rotated = apply_rotary_pos_emb(query.flatten(0, 1), keys.flatten(0, 1), *memory.rotary)
-    turned, keys = rotated[0].view_as(query).to(values.dtype), rotated[1].view_as(keys).to(values.dtype)
+    query, keys = rotated[0].view_as(query).to(values.dtype), rotated[1].view_as(keys).to(values.dtype)
     # Place o of a cell's window is the cell o - w to its right. Shifted products cost C * W, and no window is copied.
     near_keys, near_values = pad(keys, (0, 0, w, w)), pad(values, (0, 0, w, w))
     places = [slice(o, o + C) for o in range(2 * w + 1)]
@@ -201,21 +200,24 @@ def _window_attention(
     # A padded cell sees itself, so that its softmax, which nobody reads, is defined.
     seen = torch.stack([visible[:, place] | (o == w) for o, place in enumerate(places)], -1)  # [B, C, W]
     bias = torch.zeros(seen.shape, device=query.device).masked_fill(~seen, -torch.inf)[:, None, None, None]
-    grouped = _group_queries(turned * attention.scaling, keys)  # [B, G, J, H / J, C, E]
+    grouped = _group_queries(query * attention.scaling, keys)  # [B, G, J, H / J, C, E]
     products = [(grouped * near_keys[:, :, :, None, place]).sum(-1) for place in places]
-    scores = torch.stack(products, -1).float() + bias
-    from_rules = None
-    if rules:
-        from_rules = _rule_scores(attention, query, values, memory)  # [B, G, J, H / J * C, M]
-        scores = torch.cat([scores, from_rules.view(*scores.shape[:-1], -1)], -1)
-    weights = scores.softmax(-1).to(values.dtype)
+    weights = (torch.stack(products, -1).float() + bias).softmax(-1).to(values.dtype)
     mixed = torch.zeros_like(grouped)
     for o, place in enumerate(places):
         mixed = torch.addcmul(mixed, weights[..., o, None], near_values[:, :, :, None, place])
-    if from_rules is not None:
-        to_rules = weights[..., len(places) :].reshape(from_rules.shape)
-        mixed = mixed + _mix_rules(attention, to_rules, memory).view_as(mixed)
     return mixed.reshape(B, G, H, C, E)
+
+
+def _rules_attention(attention: Any, query: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
+    """Cells attend to the rules: query [B, G, H, C, E], values [B, G, J, C, E] (for their type) -> [B, G, H, C, E].
+
+    Where a prompt has no rules, nothing is seen and zero comes out.
+    """
+    some = memory.layout.rule_mask.any(-1)[:, None, None, None, None]
+    scores = _rule_scores(attention, query, values, memory).masked_fill(~some, 0.0)
+    weights = scores.softmax(-1).to(values.dtype) * some
+    return _mix_rules(attention, weights, memory).reshape(query.shape)
 
 
 def _full_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory) -> Tensor:

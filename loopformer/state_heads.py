@@ -136,6 +136,39 @@ class MarkerHead(FieldHead):
         return _linear(self.linear, cells)[..., 0].masked_fill(~mask[:, None], -torch.inf)
 
 
+class MarkedClassHead(FieldHead):
+    """A label of P's output at the cell that the state marks: Linear D-V, pooled by a softmax of marks over the cells.
+
+    What a cell is then shows in P's output itself, without a word from R.
+
+    Args:
+        values: number V of labels.
+    """
+
+    def __init__(self, values: int) -> None:
+        super().__init__()
+        if values < 2:
+            raise ValueError(f"state_heads.values: a field has at least 2 labels, got {values}")
+        self.size = values
+
+    def build(self, hidden_size: int) -> None:
+        """See `FieldHead.build`."""
+        assert isinstance(self.size, int)
+        self.mark = nn.Linear(hidden_size, 1)
+        self.linear = nn.Linear(hidden_size, self.size)
+
+    def forward(self, inputs: FieldInputs) -> Tensor:
+        """See `FieldHead.forward`.
+
+        Raises:
+            ValueError: the cells do not recur, or the prompts have none.
+        """
+        cells, mask = _cells_of(inputs.cells, inputs.mask, "MarkedClassHead")
+        anchors, _ = _cells_of(inputs.anchors, inputs.mask, "MarkedClassHead")
+        marks = _linear(self.mark, cells)[..., 0].masked_fill(~mask[:, None], -torch.inf).softmax(-1)
+        return marks @ _linear(self.linear, anchors)
+
+
 class StateHeads(nn.Module):
     """The heads of all fields.
 

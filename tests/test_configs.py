@@ -55,6 +55,10 @@ UNDER = {
         f"configs/recipe/grammar_sft_{name}.yaml": ["configs/grammar_sft.yaml"]
         for name in ("answers", "moves", "mixed", "brackets", "from_scratch")
     },
+    "configs/recipe/permuted_alphabets.yaml": [
+        "configs/grammar_brackets.yaml",
+        "configs/recipe/two_prelude_layers.yaml",
+    ],
     "configs/recipe/eight_layers.yaml": ["configs/grammar_search_written.yaml"],
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
     "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],

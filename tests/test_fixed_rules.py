@@ -32,7 +32,7 @@ REACHES: list[dict[str, Any]] = [
     {},
     {"window": 1},
     {"recurrent": ["window", "full"]},
-    {"prelude": "rules", "recurrent": ["rules", "window"], "coda": "rules", "window": 1},
+    {"prelude": "rules", "recurrent": ["rules", "window"], "coda": "rules"},
     {"prelude": "full", "recurrent": "full", "coda": "full"},
     {"prelude": "causal", "recurrent": ["full", "window"]},
 ]
@@ -88,8 +88,9 @@ class Dense:
             visible[M : M + C] = False
             visible[M : M + C, :M] = reach == "rules"
             near = (places[:, None] - places).abs() <= self.recurrence.window
-            visible[M : M + C, M : M + C] = near
-        weights = (every * attention.scaling).masked_fill(~visible, -torch.inf).softmax(-1)
+            visible[M : M + C, M : M + C] = near & (reach == "window")
+        something = visible.any(1, keepdim=True)
+        weights = (every * attention.scaling).masked_fill(~visible & something, -torch.inf).softmax(-1) * something
         mixed = (weights @ value).transpose(0, 1).reshape(N, -1)[M:]
         states = states + attention.o_proj(mixed)
         return states + layer.mlp(layer.post_attention_layernorm(states))

@@ -17,6 +17,7 @@ from datamodules.batch import IGNORE
 from datamodules.grammar import BracketDepths, BracketStream, GrammarDataModule, SearchRuns, SearchStream
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.bracket_task import (
+    LETTERS,
     MOVE_NAMES,
     SPOILT_BY,
     BracketStage,
@@ -24,17 +25,16 @@ from datamodules.tasks.grammar.bracket_task import (
     BracketTask,
     draw_strings,
     growing_depths,
+    own_alphabet,
     strings_of,
     wrong_closer,
 )
-from datamodules.tasks.grammar.brackets import TRAINING_ALPHABET, bracket_suite
+from datamodules.tasks.grammar.brackets import TRAINING_ALPHABET, Alphabet, bracket_suite
 from datamodules.tasks.grammar.recogniser import recognises
-from datamodules.tasks.grammar.search_task import PHASES, Recipe, SearchStage, SearchTask
-from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import UNDEFINED
 from evaluate import evaluate
 from loopformer import checkpoint
-from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_benchmark import GrammarOptions, bracket_questions, evaluate_grammar, trained_machine
 from loopformer.evaluation.grammar_summary import grammar_markdown, summarize_grammar
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.tokenizer import tiny_tokenizer
@@ -82,7 +82,7 @@ def test_curriculum_counts_only_loops_with_a_label() -> None:
 
 def test_drawn_strings_are_what_they_say() -> None:
     grammar, rng = TRAINING_ALPHABET.grammar(), random.Random(0)
-    drawn = [string for _ in range(60) for string in draw_strings(TRAINING_ALPHABET, BracketStage(5, 32, junk=3), rng)]
+    drawn = [string for _ in range(60) for string in draw_strings(TASK, BracketStage(5, 32, junk=3), rng)]
     for string in drawn:
         accept = recognises(grammar, string.symbols) if string.symbols else False
         assert TASK.facts(string)["accept"] == accept
@@ -279,6 +279,60 @@ def test_graph_model_is_refused(tmp_path: Path) -> None:
         evaluate_grammar(checkpoint.load(tmp_path / "graph"), GrammarOptions())
 
 
+def test_permuted_alphabets_by_hand() -> None:
+    task = BracketTask(permuted=True)
+    plain = BracketString(tuple("uvyxx"), ("v",))
+    string = own_alphabet(plain, Alphabet("k", "t", "p", "d", "h"))
+    assert task.prompt(string, "executor") == "Rules: A k p, B t d, C h.\nString: k t h d d. t\nMove:"
+    assert task.states(string) == TASK.states(plain)
+    assert task.field_states(string) == TASK.field_states(plain)
+    assert task.facts(string) == TASK.facts(plain)
+    view = ProcedureBatcher(task, TOKENIZER).batch([string]).views["executor"]
+    assert view.cells is not None
+    found = TOKENIZER.convert_ids_to_tokens(view.input_ids[0, view.cells[0]].tolist())
+    assert found == [":", " k", " t", " h", " d", " d", ".", " t"]
+
+
+def test_permuted_streams_draw_an_alphabet_for_every_string() -> None:
+    stream = BracketStream(permuted=True)
+    assert [stage.letters for stage in stream.stages[:4]] == [5, 8, 14, 26]
+    rng = random.Random(0)
+    for stage, letters in ((0, 5), (1, 8), (7, 26)):
+        drawn = [string for _ in range(8) for string in stream.draw(rng, stage)]
+        used = {symbol for string in drawn for symbol in string.alphabet.symbols}  # type: ignore[union-attr]
+        assert used == set(LETTERS[:letters])
+        assert len({string.alphabet for string in drawn}) > 50
+        assert all(set(string.symbols) <= set(string.alphabet.symbols) for string in drawn)  # type: ignore[union-attr]
+    assert all(string.alphabet is None for string in BracketStream().draw(rng, 3))
+    with pytest.raises(ValueError, match=r"letters must lie between 5 and 26, got 4"):
+        BracketStage(1, letters=4)
+
+
+def test_the_benchmark_asks_the_same_strings_in_alphabets_of_their_own() -> None:
+    options = GrammarOptions(depths="2,9", per_depth=4)
+    plain, permuted = bracket_questions(options), bracket_questions(options, permuted=True)
+    assert permuted.task.permuted  # type: ignore[attr-defined]
+    assert len(plain.instances) == len(permuted.instances) == 16 + 46
+    for ours, theirs in zip(permuted.instances, plain.instances, strict=True):
+        assert permuted.task.states(ours) == plain.task.states(theirs)
+        assert permuted.task.facts(ours) == plain.task.facts(theirs)
+    assert len({string.alphabet for string in permuted.instances}) == 62
+
+
+@pytest.mark.parametrize("machine", ["brackets", "permuted_brackets", "search"])
+def test_a_trained_model_tells_its_machine(machine: str, saved: Path) -> None:
+    sources: Any = {
+        "brackets": (BracketStream(), BracketDepths()),
+        "permuted_brackets": (BracketStream(permuted=True), BracketDepths(permuted=True)),
+        "search": (SearchStream(), SearchRuns()),
+    }[machine]
+    model = checkpoint.load(saved)
+    model.config["provenance"] = {"benchmarks": list(GrammarDataModule(TOKENIZER, *sources).benchmarks)}
+    assert trained_machine(model) == machine
+    model.config["provenance"] = {}
+    assert trained_machine(model) == "brackets", "by its labels"
+
+
 def test_a_model_of_several_tasks_is_told_which_machine(tmp_path: Path) -> None:
     """It has more labels than moves, in an order of its own: read as moves, what is none is its own number."""
     from test_checkpoint import NETWORK
@@ -292,9 +346,9 @@ def test_a_model_of_several_tasks_is_told_which_machine(tmp_path: Path) -> None:
     options = {"depths": "1,2", "per_depth": 4, "suite": False, "slack": 0}
     with pytest.raises(ValueError, match=r"say which with --grammar\.machine, brackets"):
         evaluate_grammar(model, GrammarOptions(**options))
-    with pytest.raises(ValueError, match=r"8 labels are not the moves of search; say which .* brackets$"):
+    with pytest.raises(ValueError, match=r"8 labels are not the moves of search; say which .* or permuted_brackets$"):
         evaluate_grammar(model, GrammarOptions(machine="search", **options))
-    with pytest.raises(ValueError, match=r"grammar\.machine: 'stack' is unknown; use trained, brackets or search"):
+    with pytest.raises(ValueError, match=r"grammar\.machine: 'stack' is unknown; use trained, brackets or permuted_brackets or search"):
         GrammarOptions(machine="stack")
     store = evaluate_grammar(model, GrammarOptions(machine="brackets", **options))
     assert store.metadata.labels == (*MOVE_NAMES, "none")
@@ -310,105 +364,3 @@ def test_a_model_of_several_tasks_is_told_which_machine(tmp_path: Path) -> None:
         read |= dict.fromkeys(said)
     assert len(read) > 1
     json.dumps(summarize_grammar(store), allow_nan=False)
-
-
-SEARCH = SearchTask()
-
-
-def test_search_moves_and_fields_by_hand() -> None:
-    puzzle = Recipe("cue_free", "nesting", 1, accept=True, backwards=False).puzzle("bacde")
-    assert SEARCH.prompt(puzzle, "executor") == "Rules: A s> b s a; B s> c.\nString: b c a.\nMove:"
-    moves = [SEARCH.labels.names[move] for move in SEARCH.states(puzzle)]
-    assert moves == ["TRY p0", "TRY p0", "PRN pref", "BT", "TRY p1", "ACC"]
-    fields = SEARCH.field_states(puzzle)
-    assert fields["left"] == [1, 2, 3, 2, 2, 4, UNDEFINED]
-    assert fields["right"] == [4, 3, 2, 3, 3, 4, UNDEFINED]
-    assert fields["depth"] == [0, 1, 2, 1, 1, 2, UNDEFINED]
-    assert [PHASES[phase] for phase in fields["phase"][:-1]] == [
-        "entered", "entered", "entered", "await_bt", "expanding", "entered",
-    ]  # fmt: skip
-    assert fields["tried"] == [0, 0, 0, 1, 1, 0, UNDEFINED]
-    assert fields["root"] == [1, 0, 0, 0, 0, 0, UNDEFINED]
-    batch = ProcedureBatcher(SEARCH, TOKENIZER).batch([puzzle])
-    view = batch.views["executor"]
-    assert view.cells is not None
-    assert TOKENIZER.convert_ids_to_tokens(view.input_ids[0, view.cells[0]].tolist()) == [":", " b", " c", " a", "."]
-
-
-@pytest.mark.parametrize("suite", ["original", "cue_free", "count_a"])
-def test_search_runs_keep_the_moves_of_the_suites(suite: str) -> None:
-    """The labels are the engine's moves whatever the letters, and the answers are the recogniser's."""
-    lengths = {"original": 3_860, "cue_free": 3_632, "count_a": 5_484}
-    total = 0
-    for family in FAMILIES:
-        for level in (1, 2, 4, 8, 16):
-            for accept in (True, False):
-                puzzle = Recipe(suite, family, level, accept, backwards=False).puzzle("cbaed")
-                assert recognises(puzzle.grammar, puzzle.string) == accept
-                total += 4 * len(puzzle.run().moves)
-    assert total == lengths[suite]
-
-
-def test_backwards_recipes_keep_the_answer_and_the_start() -> None:
-    for family in ("recursion", "nesting", "chain_depth", "sequence"):
-        for accept in (True, False):
-            puzzle = Recipe("cue_free", family, 3, accept, backwards=True).puzzle()
-            assert recognises(puzzle.grammar, puzzle.string) == accept
-            assert puzzle.grammar.start == "S"
-
-
-def test_search_stream_draws_like_lengths_without_cut() -> None:
-    stream = SearchStream()
-    task = stream.procedure
-    assert [stage.moves for stage in stream.stages] == [7, 10, 13, 16, 19, 21]
-    for stage in (0, 5):
-        for seed in range(8):
-            puzzles = stream.draw(random.Random(seed), stage)
-            steps = [task.steps(puzzle) for puzzle in puzzles]
-            assert max(steps) - min(steps) <= 3
-            assert max(steps) <= stream.stages[stage].moves
-            cut = SEARCH.labels.names.index("CUT")
-            assert not any(cut in task.states(puzzle) for puzzle in puzzles)
-    assert stream.counts()[0] == 2
-    assert stream.counts()[-1] == 21
-
-
-def test_search_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match=r"families: got \['loops'\]"):
-        SearchStream(["loops"])
-    with pytest.raises(ValueError, match="at most 1 moves"):
-        SearchStream(stages=[SearchStage(1)])
-    deep = Recipe("original", "chain_depth", 16, accept=True, backwards=False).puzzle()
-    with pytest.raises(ValueError, match="17 nonterminals"):
-        SEARCH.prompt(deep, "executor")
-
-
-def test_search_model_trains_and_is_measured(tmp_path: Path) -> None:
-    from loopformer.executor import ExecutorModule
-
-    torch.manual_seed(0)
-    config = network_config("configs/grammar_search.yaml")
-    network = checkpoint.build_network(config)
-    module = ExecutorModule(network)
-    batch = GrammarDataModule(TOKENIZER, SearchStream(), SearchRuns()).train_batches(0, 1).batch(0, 0)
-    before = module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch))
-    before.backward()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.grad is not None:
-                parameter.add_(parameter.grad, alpha=-0.01)
-    assert module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch)) < before
-    checkpoint.save(tmp_path / "model", network, config, {"trained_counts": [2, 5]})
-    store = evaluate_grammar(checkpoint.load(tmp_path / "model"), GrammarOptions(longest=9, letterings=1))
-    summary = summarize_grammar(store)
-    assert set(summary["by_family"]) == {"recursion", "nesting"}
-    assert summary["by_family"]["recursion"]["trained"]["yes"]["n"] > 0
-    json.dumps(summary, allow_nan=False)
-
-
-def test_local_and_global_layers_of_the_search_recipe() -> None:
-    overlay = yaml.safe_load((ROOT / "configs/recipe/local_global.yaml").read_text())
-    init = overlay["model"]["init_args"]["network"]["init_args"]
-    reach, split = init["recurrence"]["init_args"]["recurrent"], init["backbone"]["init_args"]["split"]
-    assert len(reach) == split["recurrent"]
-    assert sum(split.values()) == init["backbone"]["init_args"]["config"]["num_hidden_layers"]

@@ -10,6 +10,7 @@ from conftest import make_network
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from loopformer.backbone import PretrainedBackbone, ScratchBackbone, Split
+from loopformer.fixed_rules import FixedRules
 from loopformer.looped import LoopedTransformer
 from loopformer.recurrence import FixedPrompt
 
@@ -61,3 +62,30 @@ def test_pretrained_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_without_biases_are_refused() -> None:
     with pytest.raises(ValueError, match="look_back: needs biases"):
         make_network(FixedPrompt(), model_type="qwen3", split=Split(1, 1, 1), look_back=True)
+
+
+@pytest.mark.parametrize("key_heads", [2, 4])
+def test_a_look_up_finds_its_kind_among_keys_and_what_stands_before(key_heads: int) -> None:
+    """Layer 1 looks back, layer 2 for tokens like its own: without any training, cells find their rules."""
+    torch.manual_seed(0)
+    config = CONFIG | {"num_hidden_layers": 4, "num_key_value_heads": key_heads}
+    backbone = ScratchBackbone(config, split=Split(2, 1, 1))
+    network = LoopedTransformer(backbone, FixedRules(prelude="rules"), look_up=True)
+    first, second = (layer.self_attn for layer in backbone.prelude)
+    assert first.k_proj.bias.abs().max() > 1
+    assert second.k_proj.bias.abs().max() == 0
+    heads = second.k_proj.weight.unflatten(0, (key_heads, 16)).repeat_interleave(4 // key_heads, 0)
+    assert torch.equal(second.q_proj.weight, heads.flatten(0, 1))
+    words = torch.arange(40, 66)  # 26 different tokens as rules, each of them once as a cell
+    ids = torch.cat([words, words.flip(0), torch.tensor([3])])[None]
+    hidden = backbone.embed(ids)
+    geometry = backbone.geometry(hidden, None, torch.tensor([52]))
+    geometry.cells = torch.arange(26, 52)[None]
+    with torch.no_grad():
+        states = backbone.prelude[1].input_layernorm(hidden)
+        query, key = second.q_proj(states), second.k_proj(states).unflatten(-1, (key_heads, 16))
+        query, key = query.unflatten(-1, (4, 16)), key.repeat_interleave(4 // key_heads, 2)
+        scores = torch.einsum("bqhe,bkhe->bhqk", query[:, 26:52], key[:, :26])[0] * second.scaling
+    found = scores.argmax(-1)
+    assert (found == torch.arange(25, -1, -1)).float().mean() > 0.9
+    assert torch.isfinite(network.recurrence.prelude(backbone, hidden, geometry, torch.tensor([53]))).all()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import IGNORE, Batch
-from datamodules.grammar_sources import BracketDepths, SearchRuns
+from datamodules.grammar_sources import BracketDepths, SearchRuns, permute
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
@@ -35,8 +35,11 @@ BRACKET_DEPTHS, SEARCH_RUNS = "bracket_depths", "search_runs"
 PUZZLES = (*SUITES, BRACKET_DEPTHS, SEARCH_RUNS)
 """What an ordinary model may be asked: the suites, and what looped models are asked."""
 
-MACHINES = {"brackets": MOVE_LABELS, "search": SEARCH_LABELS}
+MACHINES = {"brackets": MOVE_LABELS, "permuted_brackets": MOVE_LABELS, "search": SEARCH_LABELS}
 """Machines by name, with the labels of their moves."""
+
+ASKED = "grammar --grammar.machine "
+"""What stands before the machine's name where a model says how to evaluate it (`GrammarDataModule.benchmarks`)."""
 
 NO_MOVE = "none"
 """Name of what a model of several tasks says when it says no move of this one."""
@@ -53,8 +56,8 @@ class GrammarOptions:
     them in the puzzles "bracket_depths" and "search_runs".
 
     Attributes:
-        machine: whose moves a looped model makes: "brackets", "search", or "trained" for the one whose moves its labels
-            are. A model of several tasks has more labels than moves, so it has to be told.
+        machine: whose moves a looped model makes: "brackets", "permuted_brackets" (every string in an alphabet of its
+            own), "search", or "trained" for what its training asked. A model of several tasks has to be told.
         depths: openers of the strings, such as "8,16,32".
         per_depth: correct strings at each depth, and as many with one wrong closer.
         suite: also run the 46 strings of the suite of brackets, written in the training alphabet.
@@ -127,8 +130,8 @@ class Questions:
     fact_values: dict[str, tuple[str, ...]]
 
 
-def bracket_questions(options: GrammarOptions) -> Questions:
-    """Return the bracket strings of an evaluation: by depth, and the suite.
+def bracket_questions(options: GrammarOptions, permuted: bool = False) -> Questions:
+    """Return the bracket strings of an evaluation: by depth, and the suite; each in its own alphabet, if `permuted`.
 
     Raises:
         ValueError: a depth is no number or below 1.
@@ -137,11 +140,12 @@ def bracket_questions(options: GrammarOptions) -> Questions:
         depths = sorted({int(depth) for depth in options.depths.split(",")})
     except ValueError:
         raise ValueError(f"grammar.depths: {options.depths!r} is not of the form 8,16,32") from None
-    strings = BracketDepths(depths, options.per_depth, EVALUATION_SEED).instances()
+    strings = BracketDepths(depths, options.per_depth, EVALUATION_SEED, permuted=permuted).instances()
     # Both alphabets of the suite ask the same 46 questions once they are written in one alphabet.
     suite = strings_of(bracket_suite()[:46]) if options.suite else []
+    suite = permute(suite, EVALUATION_SEED + 1) if permuted else suite
     in_suite = [0] * len(strings) + [1] * len(suite)
-    return Questions(BracketTask(), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
+    return Questions(BracketTask(permuted=permuted), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
 
 
 def search_questions(options: GrammarOptions) -> Questions:
@@ -156,21 +160,31 @@ def search_questions(options: GrammarOptions) -> Questions:
     return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
 
 
-def choose_questions(network: LoopedTransformer, options: GrammarOptions) -> Questions:
-    """Return the questions of the machine that was asked for, or whose moves the model's labels are.
+def choose_questions(checkpoint: Checkpoint, options: GrammarOptions) -> Questions:
+    """Return the questions of the machine that was asked for, or trained.
 
     Raises:
-        ValueError: its labels are those of no grammar machine, or lack moves of the one asked for.
+        ValueError: the model's labels are those of no grammar machine, or lack moves of the one asked for.
     """
-    exact = [name for name, labels in MACHINES.items() if network.labels == list(labels.texts)]
-    able = [name for name, labels in MACHINES.items() if set(labels.texts) <= set(network.labels)]
-    found = exact if options.machine == TRAINED else [name for name in able if name == options.machine]
-    if not found:
+    labels = checkpoint.network.labels
+    able = [name for name, moves in MACHINES.items() if set(moves.texts) <= set(labels)]
+    machine = trained_machine(checkpoint) if options.machine == TRAINED else options.machine
+    if machine not in able:
         ask = f"say which with --grammar.machine, {' or '.join(able)}"
         fix = ask if able else "train with configs/grammar_brackets.yaml"
-        of = "a grammar machine" if options.machine == TRAINED else options.machine
-        raise ValueError(f"checkpoint: its {len(network.labels)} labels are not the moves of {of}; {fix}")
-    return bracket_questions(options) if found[0] == "brackets" else search_questions(options)
+        raise ValueError(
+            f"checkpoint: its {len(labels)} labels are not the moves of {machine or 'a grammar machine'}; {fix}"
+        )
+    return search_questions(options) if machine == "search" else bracket_questions(options, machine != "brackets")
+
+
+def trained_machine(checkpoint: Checkpoint) -> str | None:
+    """The machine that a model alone was trained on: as its provenance says, or the one whose moves its labels are."""
+    told = checkpoint.config.get("provenance", {}).get("benchmarks") or []
+    if len(told) == 1 and str(told[0]).startswith(ASKED):
+        return str(told[0]).removeprefix(ASKED)
+    same = [name for name, moves in MACHINES.items() if checkpoint.network.labels == list(moves.texts)]
+    return same[0] if same else None
 
 
 def evaluate_grammar(
@@ -191,7 +205,7 @@ def evaluate_grammar(
         ValueError: an option is out of range, or the model's labels are not the moves.
     """
     network = checkpoint.network
-    questions = choose_questions(network, options)
+    questions = choose_questions(checkpoint, options)
     batcher = ProcedureBatcher(questions.task, network.backbone.tokenizer)
     steps = np.array([questions.task.steps(instance) for instance in questions.instances])
     size, loops = len(steps), int(steps.max()) + options.slack

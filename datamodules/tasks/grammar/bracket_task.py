@@ -8,6 +8,13 @@ it, which the machine never reads. Four named fields say what the state has to c
 of the innermost opener still open, the symbol under the head and the closer expected. They are undefined behind the
 last move: a run that is over has no next step.
 
+With permuted alphabets every string has five letters of its own, and the prompt says which: a move's letter, then what
+it reads, then the closer it expects.
+
+    Rules: A k p, B t d, C h.
+    String: k t h d p.
+    Move:
+
 Source: feasibility study of looped executors, brackets.
 """
 
@@ -15,7 +22,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from datamodules.tasks.grammar.brackets import (
@@ -34,8 +41,10 @@ MOVE_LABELS = LabelSet(MOVE_NAMES, (" A", " B", " C", " D", " E", " F"))
 """Every move is written as one letter, which is one token for every tokenizer."""
 
 BEGIN = "String:"
-BOTTOM = len(BEGIN) - 1
-"""Character of the prompt that stands for the bottom of the stack."""
+"""What stands before the string; its colon is the bottom of the stack."""
+
+LETTERS = "uvwxyzabcdefghijklmnopqrst"
+"""Letters of the permuted alphabets: the first five are the training alphabet."""
 
 SPOILT_BY = ("nothing", "a wrong closer", "a closer too few", "a symbol too many", "another symbol", "coverage")
 """What makes a string incorrect; the positions are the values of the fact `spoilt`."""
@@ -54,25 +63,29 @@ class BracketString:
         junk: symbols behind the end.
         depth: openers it was made with.
         spoilt: position in `SPOILT_BY`.
+        alphabet: of this string, where every string has one of its own; otherwise the task's.
     """
 
     symbols: tuple[str, ...]
     junk: tuple[str, ...] = ()
     depth: int = 0
     spoilt: int = 0
+    alphabet: Alphabet | None = None
 
 
 class BracketTask(Procedure[BracketString]):
-    """Reads a string of one alphabet.
+    """Reads a string of one alphabet, or of an alphabet of its own.
 
     Args:
         alphabet: the symbols.
+        permuted: every string has an alphabet of its own, which the prompt tells.
     """
 
     views: ClassVar[tuple[str, ...]] = ("executor",)
 
-    def __init__(self, alphabet: Alphabet = TRAINING_ALPHABET) -> None:
+    def __init__(self, alphabet: Alphabet = TRAINING_ALPHABET, permuted: bool = False) -> None:
         self.alphabet = alphabet
+        self.permuted = permuted
         self.labels = MOVE_LABELS
         symbols = (*alphabet.symbols, ".")
         expected = ("none", alphabet.close1, alphabet.close2)
@@ -82,7 +95,6 @@ class BracketTask(Procedure[BracketString]):
             "symbol": LabelSet(symbols, tuple(f" {symbol}" for symbol in symbols)),
             "expected": LabelSet(expected, tuple(f" {symbol}" for symbol in expected)),
         }
-        self._moves = alphabet.moves()
 
     def prompt(self, instance: BracketString, view: str) -> str:
         """Return the prompt; there is one view, in which the number of moves does not occur.
@@ -94,14 +106,21 @@ class BracketTask(Procedure[BracketString]):
             raise ValueError(f"view: got {view!r}; use one of {', '.join(self.views)}")
         text = "".join(f" {symbol}" for symbol in instance.symbols)
         junk = "".join(f" {symbol}" for symbol in instance.junk)
-        return f"{BEGIN}{text}.{junk}\nMove:"
+        return f"{self._rules(instance)}{BEGIN}{text}.{junk}\nMove:"
+
+    def _rules(self, instance: BracketString) -> str:
+        if not self.permuted:
+            return ""
+        a = self._alphabet(instance)
+        first, second, centre = (text for text in MOVE_LABELS.texts[:3])
+        return f"Rules:{first} {a.open1} {a.close1},{second} {a.open2} {a.close2},{centre} {a.centre}.\n"
 
     def cells(self, instance: BracketString, view: str) -> list[int]:  # noqa: ARG002
         """Return the bottom, the symbols, the end and the junk."""
-        inside, end = 2 * len(instance.symbols), len(BEGIN) + 2 * len(instance.symbols)
-        symbols = range(len(BEGIN) + 1, len(BEGIN) + 1 + inside, 2)
+        begin = len(self._rules(instance)) + len(BEGIN)
+        end = begin + 2 * len(instance.symbols)
         junk = range(end + 2, end + 2 + 2 * len(instance.junk), 2)
-        return [BOTTOM, *symbols, end, *junk]
+        return [begin - 1, *range(begin + 1, end + 1, 2), end, *junk]
 
     def steps(self, instance: BracketString) -> int:
         """Return the number of moves."""
@@ -117,9 +136,10 @@ class BracketTask(Procedure[BracketString]):
 
     def field_states(self, instance: BracketString) -> dict[str, list[int]]:
         """Follow the machine and note its state before every move."""
-        machine = BracketMachine(self.alphabet, instance.symbols)
-        symbols = {symbol: index for index, symbol in enumerate(self.alphabet.symbols)}
-        closers = {self.alphabet.close1: 1, self.alphabet.close2: 2}
+        alphabet = self._alphabet(instance)
+        machine = BracketMachine(alphabet, instance.symbols)
+        symbols = {symbol: index for index, symbol in enumerate(alphabet.symbols)}
+        closers = {alphabet.close1: 1, alphabet.close2: 2}
         openers = [0]  # cells of the open openers above the bottom
         fields: dict[str, list[int]] = {name: [] for name in self.fields}
         while machine.verdict is None:
@@ -140,8 +160,13 @@ class BracketTask(Procedure[BracketString]):
         accept = self._run(instance)[-1] == MOVE_NAMES.index("ACCEPT")
         return {"depth": instance.depth, "spoilt": instance.spoilt, "accept": int(accept)}
 
+    def _alphabet(self, instance: BracketString) -> Alphabet:
+        return self.alphabet if instance.alphabet is None else instance.alphabet
+
     def _run(self, instance: BracketString) -> list[int]:
-        return [self._moves.index(move) for move in BracketMachine(self.alphabet, instance.symbols).run()]
+        alphabet = self._alphabet(instance)
+        moves = alphabet.moves()
+        return [moves.index(move) for move in BracketMachine(alphabet, instance.symbols).run()]
 
 
 def balanced_string(alphabet: Alphabet, openers: Sequence[int]) -> tuple[str, ...]:
@@ -174,6 +199,7 @@ class BracketStage:
         junk: most symbols behind the end.
         deepest: share of the batches that have the stage's greatest depth; the others have any up to it. The strings
             of a batch have one depth, so that none is padded much.
+        letters: how many letters the alphabets are drawn from, where every string has its own.
 
     Raises:
         ValueError: a value is out of range.
@@ -183,12 +209,15 @@ class BracketStage:
     batch_size: int = 32
     junk: int = 0
     deepest: float = 0.25
+    letters: int = len(LETTERS)
 
     def __post_init__(self) -> None:
         if self.depth < 1 or self.batch_size < 1:
             raise ValueError(f"stages: depth and batch_size must be 1 or more, got {self.depth} and {self.batch_size}")
         if self.junk < 0 or not 0 <= self.deepest <= 1:
             raise ValueError(f"stages: junk must be 0 or more, deepest between 0 and 1, got {self}")
+        if not 5 <= self.letters <= len(LETTERS):
+            raise ValueError(f"stages: letters must lie between 5 and {len(LETTERS)}, got {self.letters}")
 
 
 def growing_depths(depth: int = 6, junk: int = 4, batch_size: int = 32) -> list[BracketStage]:
@@ -200,10 +229,33 @@ def growing_depths(depth: int = 6, junk: int = 4, batch_size: int = 32) -> list[
     return [*(BracketStage(d, batch_size) for d in depths), BracketStage(depth, batch_size, junk)]
 
 
-def draw_strings(alphabet: Alphabet, stage: BracketStage, rng: random.Random) -> list[BracketString]:
+def growing_alphabets(depth: int = 6, junk: int = 4, batch_size: int = 32) -> list[BracketStage]:
+    """Return the curriculum of permuted alphabets: of 5, 8, 14 and 26 letters at depth 1, then deeper.
+
+    Source: feasibility study of looped executors, brackets ("an alphabet-size curriculum").
+    """
+    few = [BracketStage(1, 2 * batch_size, letters=letters) for letters in (5, 8, 14)]
+    return [*few, *growing_depths(depth, junk, batch_size)]
+
+
+def draw_alphabet(letters: int, rng: random.Random) -> Alphabet:
+    """Draw five of the first `letters` letters, in any order."""
+    return Alphabet(*rng.sample(LETTERS[:letters], 5))
+
+
+def own_alphabet(string: BracketString, alphabet: Alphabet) -> BracketString:
+    """Write a string of the training alphabet in an alphabet of its own, symbol for symbol."""
+    names = dict(zip(TRAINING_ALPHABET.symbols, alphabet.symbols, strict=True))
+    symbols, junk = (tuple(names[symbol] for symbol in part) for part in (string.symbols, string.junk))
+    return replace(string, symbols=symbols, junk=junk, alphabet=alphabet)
+
+
+def draw_strings(task: BracketTask, stage: BracketStage, rng: random.Random) -> list[BracketString]:
     """Draw a batch of a stage."""
     depth = stage.depth if rng.random() < stage.deepest else rng.randint(0, stage.depth)
-    return [draw_string(alphabet, depth, stage.junk, rng) for _ in range(stage.batch_size)]
+    alphabet = TRAINING_ALPHABET if task.permuted else task.alphabet
+    strings = [draw_string(alphabet, depth, stage.junk, rng) for _ in range(stage.batch_size)]
+    return [own_alphabet(s, draw_alphabet(stage.letters, rng)) for s in strings] if task.permuted else strings
 
 
 def draw_string(alphabet: Alphabet, depth: int, most_junk: int, rng: random.Random) -> BracketString:

@@ -1,0 +1,126 @@
+"""The prescribed search as looped batches: moves and fields by hand, streams, a model that trains and is measured."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from test_grammar_looped import network_config
+
+from datamodules.grammar import GrammarDataModule, SearchRuns, SearchStream
+from datamodules.procedure_batcher import ProcedureBatcher
+from datamodules.tasks.grammar.recogniser import recognises
+from datamodules.tasks.grammar.search_task import PHASES, Recipe, SearchStage, SearchTask
+from datamodules.tasks.grammar.suites import FAMILIES
+from datamodules.tasks.procedure import UNDEFINED
+from loopformer import checkpoint
+from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_summary import summarize_grammar
+from loopformer.tokenizer import tiny_tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+TOKENIZER = tiny_tokenizer()
+SEARCH = SearchTask()
+
+
+def test_search_moves_and_fields_by_hand() -> None:
+    puzzle = Recipe("cue_free", "nesting", 1, accept=True, backwards=False).puzzle("bacde")
+    assert SEARCH.prompt(puzzle, "executor") == "Rules: A s> b s a; B s> c.\nString: b c a.\nMove:"
+    moves = [SEARCH.labels.names[move] for move in SEARCH.states(puzzle)]
+    assert moves == ["TRY p0", "TRY p0", "PRN pref", "BT", "TRY p1", "ACC"]
+    fields = SEARCH.field_states(puzzle)
+    assert fields["left"] == [1, 2, 3, 2, 2, 4, UNDEFINED]
+    assert fields["right"] == [4, 3, 2, 3, 3, 4, UNDEFINED]
+    assert fields["depth"] == [0, 1, 2, 1, 1, 2, UNDEFINED]
+    assert [PHASES[phase] for phase in fields["phase"][:-1]] == [
+        "entered", "entered", "entered", "await_bt", "expanding", "entered",
+    ]  # fmt: skip
+    assert fields["tried"] == [0, 0, 0, 1, 1, 0, UNDEFINED]
+    assert fields["root"] == [1, 0, 0, 0, 0, 0, UNDEFINED]
+    batch = ProcedureBatcher(SEARCH, TOKENIZER).batch([puzzle])
+    view = batch.views["executor"]
+    assert view.cells is not None
+    assert TOKENIZER.convert_ids_to_tokens(view.input_ids[0, view.cells[0]].tolist()) == [":", " b", " c", " a", "."]
+
+
+@pytest.mark.parametrize("suite", ["original", "cue_free", "count_a"])
+def test_search_runs_keep_the_moves_of_the_suites(suite: str) -> None:
+    """The labels are the engine's moves whatever the letters, and the answers are the recogniser's."""
+    lengths = {"original": 3_860, "cue_free": 3_632, "count_a": 5_484}
+    total = 0
+    for family in FAMILIES:
+        for level in (1, 2, 4, 8, 16):
+            for accept in (True, False):
+                puzzle = Recipe(suite, family, level, accept, backwards=False).puzzle("cbaed")
+                assert recognises(puzzle.grammar, puzzle.string) == accept
+                total += 4 * len(puzzle.run().moves)
+    assert total == lengths[suite]
+
+
+def test_backwards_recipes_keep_the_answer_and_the_start() -> None:
+    for family in ("recursion", "nesting", "chain_depth", "sequence"):
+        for accept in (True, False):
+            puzzle = Recipe("cue_free", family, 3, accept, backwards=True).puzzle()
+            assert recognises(puzzle.grammar, puzzle.string) == accept
+            assert puzzle.grammar.start == "S"
+
+
+def test_search_stream_draws_like_lengths_without_cut() -> None:
+    stream = SearchStream()
+    task = stream.procedure
+    assert [stage.moves for stage in stream.stages] == [7, 10, 13, 16, 19, 21]
+    for stage in (0, 5):
+        for seed in range(8):
+            puzzles = stream.draw(random.Random(seed), stage)
+            steps = [task.steps(puzzle) for puzzle in puzzles]
+            assert max(steps) - min(steps) <= 3
+            assert max(steps) <= stream.stages[stage].moves
+            cut = SEARCH.labels.names.index("CUT")
+            assert not any(cut in task.states(puzzle) for puzzle in puzzles)
+    assert stream.counts()[0] == 2
+    assert stream.counts()[-1] == 21
+
+
+def test_search_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"families: got \['loops'\]"):
+        SearchStream(["loops"])
+    with pytest.raises(ValueError, match="at most 1 moves"):
+        SearchStream(stages=[SearchStage(1)])
+    deep = Recipe("original", "chain_depth", 16, accept=True, backwards=False).puzzle()
+    with pytest.raises(ValueError, match="17 nonterminals"):
+        SEARCH.prompt(deep, "executor")
+
+
+def test_search_model_trains_and_is_measured(tmp_path: Path) -> None:
+    from loopformer.executor import ExecutorModule
+
+    torch.manual_seed(0)
+    config = network_config("configs/grammar_search.yaml")
+    network = checkpoint.build_network(config)
+    module = ExecutorModule(network)
+    batch = GrammarDataModule(TOKENIZER, SearchStream(), SearchRuns()).train_batches(0, 1).batch(0, 0)
+    before = module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch))
+    before.backward()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-0.01)
+    assert module.total(module.loss_terms(network.rollout(batch, batch.labels.shape[1]), batch)) < before
+    checkpoint.save(tmp_path / "model", network, config, {"trained_counts": [2, 5]})
+    store = evaluate_grammar(checkpoint.load(tmp_path / "model"), GrammarOptions(longest=9, letterings=1))
+    summary = summarize_grammar(store)
+    assert set(summary["by_family"]) == {"recursion", "nesting"}
+    assert summary["by_family"]["recursion"]["trained"]["yes"]["n"] > 0
+    json.dumps(summary, allow_nan=False)
+
+
+def test_local_and_global_layers_of_the_search_recipe() -> None:
+    overlay = yaml.safe_load((ROOT / "configs/recipe/local_global.yaml").read_text())
+    init = overlay["model"]["init_args"]["network"]["init_args"]
+    reach, split = init["recurrence"]["init_args"]["recurrent"], init["backbone"]["init_args"]["split"]
+    assert len(reach) == split["recurrent"]
+    assert sum(split.values()) == init["backbone"]["init_args"]["config"]["num_hidden_layers"]
