@@ -14,7 +14,6 @@ from datamodules.tasks.grammar.bracket_task import (
     balanced_string,
     draw_alphabet,
     draw_strings,
-    growing_alphabets,
     growing_depths,
     own_alphabet,
     wrong_closer,
@@ -34,8 +33,7 @@ class BracketStream(InstanceStream[BracketString]):
     """Unlimited bracket strings that grow deeper from stage to stage.
 
     Args:
-        stages: the curriculum; default `growing_depths()`, depth 1 to 6 and then junk behind the end, or
-            `growing_alphabets()` where the alphabets are permuted.
+        stages: the curriculum; default `growing_depths()`, depth 1 to 6 and then junk behind the end.
         batches_per_epoch: length of what counts as an epoch.
         permuted: every string has an alphabet of its own, which the prompt tells.
 
@@ -49,8 +47,7 @@ class BracketStream(InstanceStream[BracketString]):
         super().__init__(batches_per_epoch)
         if stages is not None and not stages:
             raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
-        standard = growing_alphabets if permuted else growing_depths
-        self.stages = standard() if stages is None else stages
+        self.stages = growing_depths() if stages is None else stages
         self.procedure = self._task = BracketTask(permuted=permuted)
 
     def draw(self, rng: random.Random, stage: int) -> list[BracketString]:

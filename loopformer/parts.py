@@ -31,6 +31,7 @@ __all__ = [
     "LoRA",
     "LoopedTransformer",
     "MarkedCarry",
+    "MarkedClassHead",
     "MarkerHead",
     "PointerHead",
     "PretrainedBackbone",

@@ -1,7 +1,8 @@
 """Named fields of the state, read at every loop: extra targets that say what the state has to carry.
 
 A head per field reads the states of loops 0..T (loop 0 is the prelude's). Its cross-entropy against the task's field
-labels (`Batch.fields`) is one more loss term; nothing it reads out is ever fed back, so a model can be used without.
+labels (`Batch.fields`) is one more loss term. Nothing it reads out is fed back, so a model can be used without; only a
+`loopformer.carry.MarkedCarry` takes the marks of some as the choice of what is carried on.
 
     state_heads:
       class_path: StateHeads
@@ -216,7 +217,7 @@ def _cells_of(states: Tensor | None, mask: Tensor | None, head: str) -> tuple[Te
     if states is None or mask is None:
         raise ValueError(
             f"state_heads: {head} needs "
-            + ("a recurrence whose cells recur (FixedRules)" if head == "MarkerHead" else "prompts with cells")
+            + ("prompts with cells" if head == "PointerHead" else "a recurrence whose cells recur (FixedRules)")
             + "; this model and task have none, use ClassHead"
         )
     return states, mask

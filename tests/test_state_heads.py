@@ -25,7 +25,15 @@ from loopformer.metrics import FieldAccuracy
 from loopformer.noise import StateNoise
 from loopformer.optim import Optimizer
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
-from loopformer.state_heads import CELLS, ClassHead, FieldInputs, MarkerHead, PointerHead, StateHeads
+from loopformer.state_heads import (
+    CELLS,
+    ClassHead,
+    FieldInputs,
+    MarkedClassHead,
+    MarkerHead,
+    PointerHead,
+    StateHeads,
+)
 from loopformer.tokenizer import tiny_tokenizer
 
 TASK = WalkTask()
@@ -68,6 +76,12 @@ def test_heads_by_hand() -> None:
         mark = marker.linear.weight[0] @ cells[b, t, c] + marker.linear.bias[0]
         torch.testing.assert_close(marker(inputs)[b, t, c], mark)
     torch.testing.assert_close(of_coda(inputs), of_coda.linear(answers + 1))
+    marked = MarkedClassHead(5)
+    marked.build(8)
+    for b, t, real in ((0, 2, 4), (1, 0, 3)):
+        shares = torch.stack([marked.mark(cells[b, t, c])[0] for c in range(real)]).softmax(0)
+        pooled = sum(share * marked.linear(anchors[b, c]) for c, share in enumerate(shares))
+        torch.testing.assert_close(marked(inputs)[b, t], pooled)
     late = ClassHead(5, delay=1)
     late.build(8)
     torch.testing.assert_close(late(inputs)[:, :2], late.linear(answers[:, 1:]))
@@ -144,8 +158,11 @@ def test_mistakes_are_named() -> None:
         ExecutorModule(network, losses=LossWeights(fields={"last": 1.0}))
     with pytest.raises(ValueError, match="have no field 'at'"):
         ExecutorModule(network).loss_terms(network.rollout(batch, 3), replace(batch, fields={}))
-    with pytest.raises(ValueError, match="MarkerHead needs a recurrence whose cells recur"):
-        walker(state_heads=StateHeads({"at": MarkerHead()})).rollout(batch, 2)
+    for head in (MarkerHead(), MarkedClassHead(3)):
+        with pytest.raises(ValueError, match=f"{type(head).__name__} needs a recurrence whose cells recur"):
+            walker(state_heads=StateHeads({"at": head})).rollout(batch, 2)
+    with pytest.raises(ValueError, match="at least 2 labels, got 1"):
+        MarkedClassHead(1)
     with pytest.raises(ValueError, match=r"noise\.scale"):
         StateNoise(0.0)
 

@@ -229,15 +229,6 @@ def growing_depths(depth: int = 6, junk: int = 4, batch_size: int = 32) -> list[
     return [*(BracketStage(d, batch_size) for d in depths), BracketStage(depth, batch_size, junk)]
 
 
-def growing_alphabets(depth: int = 6, junk: int = 4, batch_size: int = 32) -> list[BracketStage]:
-    """Return the curriculum of permuted alphabets: of 5, 8, 14 and 26 letters at depth 1, then deeper.
-
-    Source: feasibility study of looped executors, brackets ("an alphabet-size curriculum").
-    """
-    few = [BracketStage(1, 2 * batch_size, letters=letters) for letters in (5, 8, 14)]
-    return [*few, *growing_depths(depth, junk, batch_size)]
-
-
 def draw_alphabet(letters: int, rng: random.Random) -> Alphabet:
     """Draw five of the first `letters` letters, in any order."""
     return Alphabet(*rng.sample(LETTERS[:letters], 5))
