@@ -1,4 +1,4 @@
-"""The checkpoint that ships: it loads from its folder alone and does what its card says."""
+"""The checkpoints that ship: they load from their folders alone and do what their cards say."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint
 from loopformer.evaluation.controller import sweep_timer
+from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_summary import summarize_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
 from loopformer.evaluation.summary import summarize
 
@@ -52,3 +54,16 @@ def test_states_stay_on_scale_over_a_thousand_loops_in_bfloat16(shipped: checkpo
         norms = [float(state.float().norm()) for state in islice(network.states(network.start(batch)), 1024)]
     assert torch.isfinite(torch.tensor(norms)).all()
     assert max(norms) < 10 * min(norms)
+
+
+def test_the_bracket_machine_reads_five_times_deeper_than_it_was_trained() -> None:
+    folder = SHIPPED.parent / "tiny-brackets"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 5e6
+    found = checkpoint.load(folder)
+    assert found.config["provenance"]["trained_counts"] == list(range(1, 15))
+    options = GrammarOptions(depths="6,32", per_depth=16, suite=False)
+    summary = summarize_grammar(evaluate_grammar(found, options))
+    for depth in ("6", "32"):
+        for answer in ("yes", "no"):
+            assert summary["by_depth"][depth][answer]["n"] == 16
+            assert summary["by_depth"][depth][answer]["strict"] == 1.0
