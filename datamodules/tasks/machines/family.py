@@ -198,11 +198,7 @@ def curriculum(recipe: Recipe, depths: tuple[int, ...] = (1, 2, 3, 4, 6)) -> lis
     """
     if isinstance(recipe, TapeRecipe):
         return _tape_stages(recipe, depths)
-    small = _register_sizes(recipe) if isinstance(recipe, RegisterRecipe) else _stack_sizes(recipe)
-    stages = [MachineStage(size, depths[:1], batch) for size, batch in small]
-    middle = replace(recipe, names=min(recipe.names, 32))
-    stages += [MachineStage(middle, depths[: count + 1], 64) for count in range(len(depths))]
-    return [*stages, MachineStage(recipe, depths, 64)] if middle != recipe else stages
+    return _program_stages(recipe, depths)
 
 
 def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage]:
@@ -220,26 +216,26 @@ def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage
     ]
     sizes[:1] = [replace(size, links="random", end_share=0.0) for size in sizes[:1]]
     stages = [MachineStage(size, depths[:1], 128, 8 if number else 4) for number, size in enumerate(sizes)]
+    return [*stages, *_last_stages(full, depths)]
+
+
+def _program_stages(full: RegisterRecipe | StackRecipe, depths: tuple[int, ...]) -> list[MachineStage]:
+    """Few lines over few names first; lines, names and steps then grow together. All instructions occur from the start.
+
+    As in a table, a line of a register program may lead to any line in the first stage; the height of a stack goes with
+    the line, so that stack programs are rings from the start. Half of the first lines jump where any do: who never jumps
+    is right too often otherwise.
+    """
+    sizes = [replace(full, lines=lines, names=min(names, full.names), end_share=0.0) for lines, names in ((4, 8), (6, 12))]
+    sizes.append(replace(full, names=min(26, full.names)))
+    if isinstance(full, RegisterRecipe):
+        branch_rate = max(full.branch_rate, 0.5) if full.branch_rate else 0.0
+        sizes[:1] = [replace(size, links="random", branch_rate=branch_rate) for size in sizes[:1]]
+    stages = [MachineStage(size, depths[:1], 128) for size in sizes]
+    return [*stages, *_last_stages(full, depths)]
+
+
+def _last_stages(full: Recipe, depths: tuple[int, ...]) -> list[MachineStage]:
+    """The full size with more and more names and steps."""
     grown = [(replace(full, names=names), depths[:count]) for names, count in ((32, 2), (64, 4)) if names < full.names]
-    return [*stages, *(MachineStage(size, trained, 64, 8) for size, trained in (*grown, (full, depths)))]
-
-
-def _register_sizes(full: RegisterRecipe) -> list[tuple[RegisterRecipe, int]]:
-    known = [op for op in ("SET", "MOV", "INC", "DEC") if op in full.opcodes]
-    plain = replace(full, branch_rate=0.0, names=12)
-    sizes = [
-        (replace(plain, lines=lines, opcodes=tuple(known[:1])), batch)
-        for lines, batch in ((3, 256), (5, 192), (8, 128))
-        if lines <= full.lines
-    ]
-    sizes += [(replace(plain, opcodes=tuple(known[:count])), 128) for count in range(2, len(known) + 1)]
-    return [*sizes, (replace(plain, branch_rate=full.branch_rate), 128)] if full.branch_rate else sizes
-
-
-def _stack_sizes(full: StackRecipe) -> list[tuple[StackRecipe, int]]:
-    plain = replace(full, names=12)
-    return [
-        (replace(plain, lines=4, opcodes=("PUSH", "POP")), 256),
-        (replace(plain, opcodes=("PUSH", "POP")), 128),
-        (plain, 128),
-    ]
+    return [MachineStage(size, trained, 64, 8) for size, trained in (*grown, (full, depths))]

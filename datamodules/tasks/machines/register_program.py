@@ -20,6 +20,7 @@ import numpy as np
 from datamodules.tasks.machines.machine import (
     BoolArray,
     IntArray,
+    Links,
     Tables,
     choose,
     draw_suitable,
@@ -46,6 +47,7 @@ class RegisterRecipe:
         targets: whether every line has a place for the target of a jump.
         names: size of the pool from which the labels are drawn.
         end_share: share of programs with an END line; they end, or are cut at the depth asked for.
+        links: "cycle" orders the lines in a ring; "random" lets each lead to any line.
         pace: loops per instruction, see `datamodules.tasks.machines.program`.
         unseen_names: draw from the names that no training data contain.
         tables: programs that may occur.
@@ -62,6 +64,7 @@ class RegisterRecipe:
     targets: bool = False
     names: int = 128
     end_share: float = 0.0
+    links: Links = "cycle"
     pace: Pace = "instruction"
     unseen_names: bool = False
     tables: Tables = "training"
@@ -83,6 +86,8 @@ class RegisterRecipe:
         for name, share in (("branch_rate", self.branch_rate), ("end_share", self.end_share)):
             if not 0 <= share <= 1:
                 raise ValueError(f"{name}: got {share}; use a share between 0 and 1")
+        if self.links == "random" and self.end_share:
+            raise ValueError("end_share: a program with random links may never end; use 0 or links 'cycle'")
         if self.branch_rate and not self.targets:
             raise ValueError("branch_rate: jumps need a place for their target; set targets=True")
 
@@ -114,16 +119,14 @@ class RegisterPrograms(Programs):
         """One field per register."""
         return tuple(f"register_{name}" for name in REGISTERS[: self.memory.shape[1]])
 
-    def memory_prompt(self) -> tuple[str, IntArray]:
-        """Name and value of every register."""
-        count = self.memory.shape[1]
-        named = np.stack([np.broadcast_to(REGISTER_WORDS[:count], self.memory.shape), self.memory], axis=2)
-        return "\nRegisters:", named.reshape(len(self), -1)
+    def memory_heading(self) -> str:
+        """Name every register."""
+        return "\nRegisters:" + "".join(f" {name}" for name in REGISTERS[: self.memory.shape[1]])
 
     def restart(self, rng: np.random.Generator) -> RegisterPrograms:
         """See `Machines.restart`; a program that ends is entered at the same line and counted anew."""
         rows, half = np.arange(len(self)), bool(self.halves.any())
-        entry = self.lines[rows, rng.integers(self.lines.shape[1], size=len(self)), 1:]
+        entry = self.lines[rows, rng.integers(self.lines.shape[1], size=len(self))]
         memory = (rng.random(self.memory.shape) * self.values[:, None]).astype(np.int16)
         start = np.where(self.can_end[:, None], self.start, entry)
         fresh = replace(self, start=start, memory=memory, halves=np.zeros(len(self), dtype=np.bool_))
@@ -131,7 +134,7 @@ class RegisterPrograms(Programs):
 
     def initial(self) -> IntArray:
         """[B] the register that the first instruction names, before it."""
-        named = np.maximum(self.start[:, 1] - REGISTER_WORDS[0], 0).astype(np.int64)
+        named = np.maximum(self.start[:, 2] - REGISTER_WORDS[0], 0).astype(np.int64)
         return np.take_along_axis(self.memory, named[:, None], axis=1)[:, 0].astype(np.int64)
 
     def execute(self, memory: IntArray, instruction: dict[str, IntArray]) -> IntArray:
@@ -167,7 +170,7 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), L)
     body, jump = _draw_instructions(recipe, rng, size)
     targets = _draw_targets(rng, jump, ends) if recipe.targets else None
-    lines, instructions, code = link(rng, names, body, targets, ends)
+    lines, flow, code = link(rng, names, body, targets, ends, recipe.links)
     # A straight program that ends starts so that it ends in time; anything else starts where chance (or line 0) has it.
     first = np.where(ends, max(L - 1 - depth, 0), 0)
     kind = BranchingPrograms if recipe.targets else RegisterPrograms
@@ -175,7 +178,7 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
         depth=np.full(size, depth, dtype=np.int64),
         ends=ends,
         lines=lines,
-        start=instructions[np.arange(size), first],
+        start=flow[np.arange(size), first],
         memory=rng.integers(recipe.values, size=(size, recipe.registers)).astype(np.int16),
         code=code,
         halves=np.zeros(size, dtype=np.bool_),

@@ -94,9 +94,9 @@ class StackPrograms(Programs):
         """One field per place, the top first."""
         return tuple(f"stack_{place}" for place in range(1, self.memory.shape[1] + 1))
 
-    def memory_prompt(self) -> tuple[str, IntArray]:
-        """The places of the stack, the top first."""
-        return "\nStack:", self.memory
+    def memory_heading(self) -> str:
+        """The start prints the stack, the top first."""
+        return "\nStack:"
 
     def restart(self, rng: np.random.Generator) -> StackPrograms:
         """See `Machines.restart`; only the values on the stack change, since its height goes with the line."""
@@ -126,7 +126,7 @@ def _draw(recipe: StackRecipe, rng: np.random.Generator, size: int, depth: int) 
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), L)
     op, height = _draw_walks(recipe, rng, size)
     value = np.where(op == PUSH, rng.integers(recipe.values, size=op.shape), NONE_WORD)
-    lines, instructions, code = link(rng, names, np.stack([op, value], axis=2), None, ends)
+    lines, flow, code = link(rng, names, np.stack([op, value], axis=2), None, ends)
     rows, first = np.arange(size), np.where(ends, max(L - 1 - depth, 0), 0)
     memory = rng.integers(recipe.values, size=(size, recipe.places))
     memory[np.arange(recipe.places) >= height[rows, first][:, None]] = NONE_WORD
@@ -135,7 +135,7 @@ def _draw(recipe: StackRecipe, rng: np.random.Generator, size: int, depth: int) 
         depth=np.full(size, depth * loops, dtype=np.int64),
         ends=ends,
         lines=lines,
-        start=instructions[rows, first],
+        start=flow[rows, first],
         memory=memory.astype(np.int16),
         code=code,
         halves=np.full(size, recipe.pace == "half"),
