@@ -222,15 +222,16 @@ def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage
 def _program_stages(full: RegisterRecipe | StackRecipe, depths: tuple[int, ...]) -> list[MachineStage]:
     """Few lines over few names first; lines, names and steps then grow together. All instructions occur from the start.
 
-    As in a table, a line of a register program may lead to any line in the first stage; the height of a stack goes with
-    the line, so that stack programs are rings from the start. Half of the first lines jump where any do: who never jumps
-    is right too often otherwise.
+    As on a tape, a line may lead to any line in the first stage. Half of the first lines jump where any do: who never
+    jumps is right too often otherwise.
     """
-    sizes = [replace(full, lines=lines, names=min(names, full.names), end_share=0.0) for lines, names in ((4, 8), (6, 12))]
+    sizes = [
+        replace(full, lines=lines, names=min(names, full.names), end_share=0.0) for lines, names in ((4, 8), (6, 12))
+    ]
     sizes.append(replace(full, names=min(26, full.names)))
-    if isinstance(full, RegisterRecipe):
-        branch_rate = max(full.branch_rate, 0.5) if full.branch_rate else 0.0
-        sizes[:1] = [replace(size, links="random", branch_rate=branch_rate) for size in sizes[:1]]
+    sizes[0] = replace(sizes[0], links="random")
+    if isinstance(sizes[0], RegisterRecipe) and sizes[0].branch_rate:
+        sizes[0] = replace(sizes[0], branch_rate=max(sizes[0].branch_rate, 0.5))
     stages = [MachineStage(size, depths[:1], 128) for size in sizes]
     return [*stages, *_last_stages(full, depths)]
 

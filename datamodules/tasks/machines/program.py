@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from datamodules.tasks.machines.machine import BoolArray, IntArray, Links, Machines, Prompt, Run, orders, take
+from datamodules.tasks.machines.machine import BoolArray, IntArray, Machines, Prompt, Run, orders, take
 from datamodules.tasks.machines.words import BITS, END_WORD, NONE_WORD, WORDS, numbers
 
 Pace = Literal["instruction", "half"]
@@ -174,7 +174,7 @@ def link(
     body: IntArray,
     targets: IntArray | None,
     ends: BoolArray,
-    links: Links = "cycle",
+    links: IntArray | None = None,
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Join instructions to lines, in displayed order.
 
@@ -184,15 +184,13 @@ def link(
         body: [B, L, X] opcode and operands in the order of the flow.
         targets: [B, L] position of each jump's target, -1 where there is none; None for machines without jumps.
         ends: [B] whether the last line is replaced by the END line, which the last but one leads to.
-        links: "cycle" for a ring; with "random" each line leads to any line.
+        links: [B, L] position of the line that each leads to; default the next one, in a ring.
 
     Returns:
         lines [B, L, 1 + F] in displayed order, the same in the order of the flow, code [B, L * (X + 1)].
     """
     names, body = names.copy(), body.copy()
-    following = np.roll(names, -1, axis=1)
-    if links == "random":
-        following = take(names, rng.integers(names.shape[1], size=names.shape))
+    following = np.roll(names, -1, axis=1) if links is None else take(names, links)
     names[ends, -1] = END_WORD
     following[ends, -2:] = END_WORD
     body[ends, -1, 0] = END_WORD

@@ -170,7 +170,8 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), L)
     body, jump = _draw_instructions(recipe, rng, size)
     targets = _draw_targets(rng, jump, ends) if recipe.targets else None
-    lines, flow, code = link(rng, names, body, targets, ends, recipe.links)
+    links = rng.integers(L, size=names.shape) if recipe.links == "random" else None
+    lines, flow, code = link(rng, names, body, targets, ends, links)
     # A straight program that ends starts so that it ends in time; anything else starts where chance (or line 0) has it.
     first = np.where(ends, max(L - 1 - depth, 0), 0)
     kind = BranchingPrograms if recipe.targets else RegisterPrograms
