@@ -30,6 +30,9 @@ class LossWeights:
             loop has the same total weight (`loopformer.losses.equal_loop_weights`). Validation losses always use
             "example", so that runs compare.
         fields: cross-entropy of the named state fields (models with state heads): one weight for all, or by name.
+        smoothing: label smoothing of all of these in training (not of stop). Plain cross-entropy is content with a state
+            that is right by any margin, so that what is kept over many loops may change a little in each. A smoothed
+            label wants one margin, the same after every loop.
     """
 
     letter: float = 1.0
@@ -38,6 +41,11 @@ class LossWeights:
     stop: float | None = None
     loops: Literal["example", "equal"] = "example"
     fields: float | dict[str, float] = 0.5
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"losses.smoothing: got {self.smoothing}; use 0 or more, below 1")
 
     def of(self, term: str) -> float:
         """Return the weight of a loss term; a field's is called `field_NAME`."""
