@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from loopformer.fixed_rules import FixedRules
 from loopformer.halting import StopHead
 from loopformer.looped import LoopedTransformer
+from loopformer.state_heads import CELLS
 
 FIELD = "field_"
 """Before a field's name in the names of the loss terms."""
@@ -87,6 +88,12 @@ class LossWeights:
         )
 
     def _check_fields(self, network: LoopedTransformer) -> None:
+        sizes = {} if network.state_heads is None else network.state_heads.sizes
+        if self.smoothing and (cells := sorted(name for name, size in sizes.items() if size == CELLS)):
+            raise ValueError(
+                f"losses.smoothing: {cells[0]!r} is a cell of the prompt, and padding can have no share of its label; "
+                "set smoothing to 0, or read only fields of a label set"
+            )
         if isinstance(self.fields, dict):
             heads = set() if network.state_heads is None else set(network.state_heads.sizes)
             if odd := sorted(heads ^ set(self.fields)):
