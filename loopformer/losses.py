@@ -14,9 +14,7 @@ from torch.nn import functional as F
 from datamodules.batch import IGNORE
 
 
-def letter_loss(
-    logits: Tensor, labels: Tensor, loop_weights: Tensor | None = None, smoothing: float = 0.0
-) -> Tensor:
+def letter_loss(logits: Tensor, labels: Tensor, loop_weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy at every loop t <= N, mean over an example's loops, then over examples.
 
     Args:

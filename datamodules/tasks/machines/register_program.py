@@ -25,6 +25,7 @@ from datamodules.tasks.machines.machine import (
     choose,
     draw_suitable,
     name_pool,
+    take,
 )
 from datamodules.tasks.machines.program import Pace, Programs, link
 from datamodules.tasks.machines.words import END_WORD, NONE_WORD, REGISTERS, numbers
@@ -42,6 +43,9 @@ class RegisterRecipe:
         lines: number of lines L, the END line of a program that ends included.
         registers: number of registers R.
         values: number of values V; the same in all training of a model, since INC goes round at V.
+        constants: so many of the values, chosen program by program, are all that its lines name and its registers start
+            with; default all. With few, conditions hold often: of 8 values EQ holds for one in eight, and a learner
+            that never looks is right nearly always.
         opcodes: the writing instructions that occur.
         branch_rate: share of lines that are conditional jumps, to any line (forward only in a program that ends).
         targets: whether every line has a place for the target of a jump.
@@ -59,6 +63,7 @@ class RegisterRecipe:
     lines: int = 8
     registers: int = 2
     values: int = 8
+    constants: int | None = None
     opcodes: Sequence[str] = ("SET", "MOV", "INC")
     branch_rate: float = 0.0
     targets: bool = False
@@ -74,6 +79,7 @@ class RegisterRecipe:
             ("lines", self.lines, 2, len(name_pool(self.names, self.unseen_names))),
             ("registers", self.registers, 1, len(REGISTERS)),
             ("values", self.values, 2, 26),
+            ("constants", self.values if self.constants is None else self.constants, 1, self.values),
         )
         for name, value, low, high in bounds:
             if not low <= value <= high:
@@ -102,10 +108,12 @@ class RegisterPrograms(Programs):
 
     Attributes:
         values: [B] number of values V.
+        constants: [B, K] values that lines name and registers start with.
         asked: [B] instructions asked for, whenever the program ends.
     """
 
     values: IntArray
+    constants: IntArray
     asked: IntArray
 
     columns: ClassVar[tuple[str, ...]] = ("op", "operand_1", "operand_2", "next")
@@ -127,7 +135,7 @@ class RegisterPrograms(Programs):
         """See `Machines.restart`; a program that ends is entered at the same line and counted anew."""
         rows, half = np.arange(len(self)), bool(self.halves.any())
         entry = self.lines[rows, rng.integers(self.lines.shape[1], size=len(self))]
-        memory = (rng.random(self.memory.shape) * self.values[:, None]).astype(np.int16)
+        memory = _pick(rng, self.constants, self.memory.shape[1])
         start = np.where(self.can_end[:, None], self.start, entry)
         fresh = replace(self, start=start, memory=memory, halves=np.zeros(len(self), dtype=np.bool_))
         return _with_ends(fresh, self.asked, half)
@@ -168,7 +176,8 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
     L = recipe.lines
     ends = (rng.random(size) < recipe.end_share) & ((depth < L) | bool(recipe.branch_rate))
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), L)
-    body, jump = _draw_instructions(recipe, rng, size)
+    constants = choose(rng, size, np.arange(recipe.values), recipe.constants or recipe.values)
+    body, jump = _draw_instructions(recipe, rng, constants)
     targets = _draw_targets(rng, jump, ends) if recipe.targets else None
     links = rng.integers(L, size=names.shape) if recipe.links == "random" else None
     lines, flow, code = link(rng, names, body, targets, ends, links)
@@ -180,10 +189,11 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
         ends=ends,
         lines=lines,
         start=flow[np.arange(size), first],
-        memory=rng.integers(recipe.values, size=(size, recipe.registers)).astype(np.int16),
+        memory=_pick(rng, constants, recipe.registers),
         code=code,
         halves=np.zeros(size, dtype=np.bool_),
         values=np.full(size, recipe.values, dtype=np.int64),
+        constants=constants,
         asked=np.full(size, depth, dtype=np.int64),
     )
     return _with_ends(programs, programs.asked, recipe.pace == "half")
@@ -197,15 +207,22 @@ def _with_ends(programs: RegisterPrograms, asked: IntArray, half: bool) -> Regis
     return replace(programs, depth=steps, ends=first <= asked, halves=np.full(len(programs), half))
 
 
-def _draw_instructions(recipe: RegisterRecipe, rng: np.random.Generator, size: int) -> tuple[IntArray, BoolArray]:
+def _pick(rng: np.random.Generator, constants: IntArray, count: int) -> IntArray:
+    """[B, count] values, each one of a program's constants [B, K]."""
+    return take(constants, rng.integers(constants.shape[1], size=(len(constants), count))).astype(np.int16)
+
+
+def _draw_instructions(
+    recipe: RegisterRecipe, rng: np.random.Generator, constants: IntArray
+) -> tuple[IntArray, BoolArray]:
     """Opcode and operands [B, L, 3] and which lines are jumps [B, L]."""
-    shape = (size, recipe.lines)
+    shape = (len(constants), recipe.lines)
     jump = rng.random(shape) < recipe.branch_rate
     writing = numbers(tuple(recipe.opcodes))[rng.integers(len(recipe.opcodes), size=shape)]
     op = np.where(jump, np.array([EQ, NE])[rng.integers(2, size=shape)], writing)
     named = rng.integers(recipe.registers, size=shape)
     other = (named + rng.integers(1, max(recipe.registers, 2), size=shape)) % recipe.registers
-    value = rng.integers(recipe.values, size=shape)
+    value = _pick(rng, constants, recipe.lines)
     second = np.select([op == MOV, (op == INC) | (op == DEC)], [REGISTER_WORDS[other], NONE_WORD], value)
     return np.stack([op, REGISTER_WORDS[named], second], axis=2), jump
 
