@@ -31,9 +31,9 @@ class LossWeights:
             loop has the same total weight (`loopformer.losses.equal_loop_weights`). Validation losses always use
             "example", so that runs compare.
         fields: cross-entropy of the named state fields (models with state heads): one weight for all, or by name.
-        smoothing: label smoothing of all of these in training (not of stop). Plain cross-entropy is content with a state
-            that is right by any margin, so that what is kept over many loops may change a little in each. A smoothed
-            label wants one margin, the same after every loop.
+        smoothing: label smoothing of all of these in training (not of stop). Plain cross-entropy is content with a
+            state that is right by any margin, so that what is kept over many loops may change a little in each. A
+            smoothed label wants one margin, the same after every loop.
     """
 
     letter: float = 1.0

@@ -222,9 +222,9 @@ def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage
 def _program_stages(full: RegisterRecipe | StackRecipe, depths: tuple[int, ...]) -> list[MachineStage]:
     """Few lines over few names first; lines, names and steps then grow together. All instructions occur from the start.
 
-    As on a tape, a line may lead to any line in the first stage. Where lines jump, half of the first ones do, and programs
-    name two values each until the last stage. In a trial with all eight values the learner took every NE and no EQ, which
-    is right seven times in eight, and never came to look.
+    As on a tape, a line may lead to any line in the first stage. Where lines jump, half of the first ones do, and
+    programs name two values each until the last stage. In a trial with all eight values the learner took every NE and
+    no EQ, which is right seven times in eight, and never came to look.
     """
     sizes = [
         replace(full, lines=lines, names=min(names, full.names), end_share=0.0) for lines, names in ((4, 8), (6, 12))
