@@ -56,7 +56,7 @@ UNDER = {
     "configs/recipe/eight_layers.yaml": ["configs/grammar_search_written.yaml"],
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
     "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
-    "configs/recipe/two_recurrent_layers.yaml": ["configs/program_jumps.yaml"],
+    "configs/recipe/two_layers.yaml": ["configs/program_jumps.yaml"],
     "configs/recipe/eight_heads.yaml": ["configs/program_registers.yaml"],
     "configs/recipe/from_graph_executor.yaml": ["configs/program_fsm.yaml"],
 }

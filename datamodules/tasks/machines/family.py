@@ -222,9 +222,7 @@ def _tape_stages(full: TapeRecipe, depths: tuple[int, ...]) -> list[MachineStage
 def _program_stages(full: RegisterRecipe | StackRecipe, depths: tuple[int, ...]) -> list[MachineStage]:
     """Few lines over few names first; lines, names and steps then grow together. All instructions occur from the start.
 
-    As on a tape, a line may lead to any line in the first stage. Where lines jump, half of the first ones do, and
-    programs name two values each until the last stage. In a trial with all eight values the learner took every NE and
-    no EQ, which is right seven times in eight, and never came to look.
+    As on a tape, a line may lead to any line in the first stage.
     """
     sizes = [
         replace(full, lines=lines, names=min(names, full.names), end_share=0.0) for lines, names in ((4, 8), (6, 12))
@@ -233,10 +231,21 @@ def _program_stages(full: RegisterRecipe | StackRecipe, depths: tuple[int, ...])
     sizes[0] = replace(sizes[0], links="random")
     stages = [*(MachineStage(size, depths[:1], 128) for size in sizes), *_last_stages(full, depths)]
     if isinstance(full, RegisterRecipe) and full.branch_rate:
-        few = [replace(cast("RegisterRecipe", stage.recipe), constants=2) for stage in stages[:-1]]
-        few[0] = replace(few[0], branch_rate=max(full.branch_rate, 0.5))
-        stages[:-1] = [replace(stage, recipe=recipe) for stage, recipe in zip(stages, few, strict=False)]
+        return _jump_stages(stages)
     return stages
+
+
+def _jump_stages(stages: list[MachineStage]) -> list[MachineStage]:
+    """Half of the first lines jump, and test one value, then two, four and all. Until the last stage tests hold often.
+
+    In a trial with all eight values from the start the learner took every NE and no EQ, which is right seven times in
+    eight, and never came to look.
+    """
+    recipes = [cast("RegisterRecipe", stage.recipe) for stage in stages]
+    first, values = replace(recipes[0], branch_rate=max(recipes[0].branch_rate, 0.5)), recipes[0].values
+    small = [replace(stages[0], recipe=replace(first, tested=count)) for count in (1, 2, 4, values) if count <= values]
+    grown = zip(stages[1:-1], recipes[1:-1], strict=True)
+    return [*small, *(replace(stage, recipe=replace(r, tested=values)) for stage, r in grown), stages[-1]]
 
 
 def _last_stages(full: Recipe, depths: tuple[int, ...]) -> list[MachineStage]:

@@ -25,7 +25,6 @@ from datamodules.tasks.machines.machine import (
     choose,
     draw_suitable,
     name_pool,
-    take,
 )
 from datamodules.tasks.machines.program import Pace, Programs, link
 from datamodules.tasks.machines.words import END_WORD, NONE_WORD, REGISTERS, numbers
@@ -43,9 +42,9 @@ class RegisterRecipe:
         lines: number of lines L, the END line of a program that ends included.
         registers: number of registers R.
         values: number of values V; the same in all training of a model, since INC goes round at V.
-        constants: so many of the values, chosen program by program, are all that its lines name and its registers start
-            with; default all. With few, conditions hold often: of 8 values EQ holds for one in eight, and a learner
-            that never looks is right nearly always.
+        tested: all jumps of a program ask for the same value, one of the first so many, and half of its other constants
+            are that value, so that conditions hold about half the time; default: each line has its own. Of 8 values EQ
+            holds for one in eight, and a learner that never looks is right nearly always.
         opcodes: the writing instructions that occur.
         branch_rate: share of lines that are conditional jumps, to any line (forward only in a program that ends).
         targets: whether every line has a place for the target of a jump.
@@ -63,7 +62,7 @@ class RegisterRecipe:
     lines: int = 8
     registers: int = 2
     values: int = 8
-    constants: int | None = None
+    tested: int | None = None
     opcodes: Sequence[str] = ("SET", "MOV", "INC")
     branch_rate: float = 0.0
     targets: bool = False
@@ -79,7 +78,7 @@ class RegisterRecipe:
             ("lines", self.lines, 2, len(name_pool(self.names, self.unseen_names))),
             ("registers", self.registers, 1, len(REGISTERS)),
             ("values", self.values, 2, 26),
-            ("constants", self.values if self.constants is None else self.constants, 1, self.values),
+            ("tested", self.values if self.tested is None else self.tested, 1, self.values),
         )
         for name, value, low, high in bounds:
             if not low <= value <= high:
@@ -108,12 +107,12 @@ class RegisterPrograms(Programs):
 
     Attributes:
         values: [B] number of values V.
-        constants: [B, K] values that lines name and registers start with.
+        tested: [B] value that all jumps ask for, -1 where each has its own.
         asked: [B] instructions asked for, whenever the program ends.
     """
 
     values: IntArray
-    constants: IntArray
+    tested: IntArray
     asked: IntArray
 
     columns: ClassVar[tuple[str, ...]] = ("op", "operand_1", "operand_2", "next")
@@ -135,7 +134,7 @@ class RegisterPrograms(Programs):
         """See `Machines.restart`; a program that ends is entered at the same line and counted anew."""
         rows, half = np.arange(len(self)), bool(self.halves.any())
         entry = self.lines[rows, rng.integers(self.lines.shape[1], size=len(self))]
-        memory = _pick(rng, self.constants, self.memory.shape[1])
+        memory = _constants(rng, self.values, self.tested, self.memory.shape[1])
         start = np.where(self.can_end[:, None], self.start, entry)
         fresh = replace(self, start=start, memory=memory, halves=np.zeros(len(self), dtype=np.bool_))
         return _with_ends(fresh, self.asked, half)
@@ -176,8 +175,9 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
     L = recipe.lines
     ends = (rng.random(size) < recipe.end_share) & ((depth < L) | bool(recipe.branch_rate))
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), L)
-    constants = choose(rng, size, np.arange(recipe.values), recipe.constants or recipe.values)
-    body, jump = _draw_instructions(recipe, rng, constants)
+    values = np.full(size, recipe.values, dtype=np.int64)
+    tested = np.full_like(values, -1) if recipe.tested is None else rng.integers(recipe.tested, size=size)
+    body, jump = _draw_instructions(recipe, rng, values, tested)
     targets = _draw_targets(rng, jump, ends) if recipe.targets else None
     links = rng.integers(L, size=names.shape) if recipe.links == "random" else None
     lines, flow, code = link(rng, names, body, targets, ends, links)
@@ -189,11 +189,11 @@ def _draw(recipe: RegisterRecipe, rng: np.random.Generator, size: int, depth: in
         ends=ends,
         lines=lines,
         start=flow[np.arange(size), first],
-        memory=_pick(rng, constants, recipe.registers),
+        memory=_constants(rng, values, tested, recipe.registers),
         code=code,
         halves=np.zeros(size, dtype=np.bool_),
-        values=np.full(size, recipe.values, dtype=np.int64),
-        constants=constants,
+        values=values,
+        tested=tested,
         asked=np.full(size, depth, dtype=np.int64),
     )
     return _with_ends(programs, programs.asked, recipe.pace == "half")
@@ -207,22 +207,26 @@ def _with_ends(programs: RegisterPrograms, asked: IntArray, half: bool) -> Regis
     return replace(programs, depth=steps, ends=first <= asked, halves=np.full(len(programs), half))
 
 
-def _pick(rng: np.random.Generator, constants: IntArray, count: int) -> IntArray:
-    """[B, count] values, each one of a program's constants [B, K]."""
-    return take(constants, rng.integers(constants.shape[1], size=(len(constants), count))).astype(np.int16)
+def _constants(rng: np.random.Generator, values: IntArray, tested: IntArray, count: int) -> IntArray:
+    """[B, count] any values; half of them are the one that jumps ask for, where there is one."""
+    drawn = (rng.random((len(values), count)) * values[:, None]).astype(np.int16)
+    wanted = (rng.random(drawn.shape) < 1 / 2) & (tested >= 0)[:, None]
+    return np.where(wanted, tested[:, None], drawn).astype(np.int16)
 
 
 def _draw_instructions(
-    recipe: RegisterRecipe, rng: np.random.Generator, constants: IntArray
+    recipe: RegisterRecipe, rng: np.random.Generator, values: IntArray, tested: IntArray
 ) -> tuple[IntArray, BoolArray]:
     """Opcode and operands [B, L, 3] and which lines are jumps [B, L]."""
-    shape = (len(constants), recipe.lines)
+    L = recipe.lines
+    shape = (len(values), L)
     jump = rng.random(shape) < recipe.branch_rate
     writing = numbers(tuple(recipe.opcodes))[rng.integers(len(recipe.opcodes), size=shape)]
     op = np.where(jump, np.array([EQ, NE])[rng.integers(2, size=shape)], writing)
     named = rng.integers(recipe.registers, size=shape)
     other = (named + rng.integers(1, max(recipe.registers, 2), size=shape)) % recipe.registers
-    value = _pick(rng, constants, recipe.lines)
+    value = _constants(rng, values, tested, L)
+    value = np.where(jump & (tested >= 0)[:, None], tested[:, None], value)
     second = np.select([op == MOV, (op == INC) | (op == DEC)], [REGISTER_WORDS[other], NONE_WORD], value)
     return np.stack([op, REGISTER_WORDS[named], second], axis=2), jump
 
