@@ -244,10 +244,20 @@ def last_adaptation(cell: Cell) -> str:
     return found
 
 
+def test_half_instructions_keep_every_field(executor: Path, base: Path, tmp_path: Path) -> None:
+    path = "configs/recipe/half_instructions.yaml"
+    cli = LoopformerCLI(arguments(path, executor, base, tmp_path / "run"))
+    under = yaml.safe_load((ROOT / "configs/program_jumps.yaml").read_text())["model"]["init_args"]["network"]
+    wanted = set(under["init_args"]["state_heads"]["init_args"]["heads"]) | {"phase"}
+    assert set(cli.model.network.state_heads.sizes) == wanted
+
+
 def test_overlays_state_only_differences() -> None:
     """A field that an overlay repeats with the value below it would rot silently."""
 
     def repeated(over: Any, under: Any, where: str) -> list[str]:
+        if where.endswith(".heads"):
+            return []  # one value to the command line: an overlay that adds a head names them all
         if isinstance(over, dict) and isinstance(under, dict):
             if "class_path" in over and over.get("class_path") != under.get("class_path"):
                 return []
