@@ -58,33 +58,36 @@ class ExecutorModule(InitializedModule):
         fields = [] if network.state_heads is None else [FIELD + name for name in network.state_heads.sizes]
         return [name for name, there in present.items() if there] + fields
 
-    def loss_terms(self, rollout: Rollout, batch: Batch, loop_weights: Tensor | None = None) -> dict[str, Tensor]:
+    def loss_terms(
+        self, rollout: Rollout, batch: Batch, loop_weights: Tensor | None = None, smoothing: float = 0.0
+    ) -> dict[str, Tensor]:
         """Return the unweighted terms of a rollout, by the names of `LossWeights`.
 
         Args:
             rollout: what the model said.
             batch: what it was asked.
             loop_weights: [T] see `letter_loss`.
+            smoothing: see `letter_loss`.
         """
-        terms = {"letter": lambda: letter_loss(rollout.letter_logits, batch.labels, loop_weights)}
+        terms = {"letter": lambda: letter_loss(rollout.letter_logits, batch.labels, loop_weights, smoothing)}
         if (direct := rollout.direct_logits) is not None:
-            terms["direct"] = lambda: letter_loss(direct, batch.labels, loop_weights)
+            terms["direct"] = lambda: letter_loss(direct, batch.labels, loop_weights, smoothing)
         if (initial := rollout.initial_logits) is not None:
-            terms["initial"] = lambda: initial_loss(initial, batch.initial)
+            terms["initial"] = lambda: initial_loss(initial, batch.initial, smoothing)
         if (stop := rollout.stop_logits) is not None:
             terms["stop"] = lambda: stop_loss(stop, batch.steps)
         for name in rollout.field_logits:
-            terms[FIELD + name] = lambda name=name: self._field_loss(name, rollout, batch)  # type: ignore[misc]
+            terms[FIELD + name] = lambda name=name: self._field_loss(name, rollout, batch, smoothing)  # type: ignore[misc]
         return {name: terms[name]() for name in self.term_names}
 
     @staticmethod
-    def _field_loss(name: str, rollout: Rollout, batch: Batch) -> Tensor:
+    def _field_loss(name: str, rollout: Rollout, batch: Batch, smoothing: float) -> Tensor:
         if name not in batch.fields:
             raise ValueError(
                 f"network.state_heads: the data have no field {name!r}, only {sorted(batch.fields)}; "
                 "remove its head, or train on a task that has it"
             )
-        return field_loss(rollout.field_logits[name], batch.fields[name])
+        return field_loss(rollout.field_logits[name], batch.fields[name], smoothing)
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
         """Weighted sum of loss terms."""
@@ -112,7 +115,7 @@ class ExecutorModule(InitializedModule):
         if self.loss_weights.loops == "equal":
             shares = self.trainer.datamodule.count_shares  # type: ignore[attr-defined]
             weights = equal_loop_weights(shares, loops, batch.labels.device)
-        terms = self.loss_terms(rollout, batch, weights)
+        terms = self.loss_terms(rollout, batch, weights, self.loss_weights.smoothing)
         loss = self.total(terms)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch), sync_dist=True)
         for name, term in terms.items():

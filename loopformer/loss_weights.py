@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from loopformer.fixed_rules import FixedRules
 from loopformer.halting import StopHead
 from loopformer.looped import LoopedTransformer
+from loopformer.state_heads import CELLS
 
 FIELD = "field_"
 """Before a field's name in the names of the loss terms."""
@@ -30,6 +31,9 @@ class LossWeights:
             loop has the same total weight (`loopformer.losses.equal_loop_weights`). Validation losses always use
             "example", so that runs compare.
         fields: cross-entropy of the named state fields (models with state heads): one weight for all, or by name.
+        smoothing: label smoothing of all of these in training (not of stop). Plain cross-entropy is content with a
+            state that is right by any margin, so that what is kept over many loops may change a little in each. A
+            smoothed label wants one margin, the same after every loop.
     """
 
     letter: float = 1.0
@@ -38,6 +42,11 @@ class LossWeights:
     stop: float | None = None
     loops: Literal["example", "equal"] = "example"
     fields: float | dict[str, float] = 0.5
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"losses.smoothing: got {self.smoothing}; use 0 or more, below 1")
 
     def of(self, term: str) -> float:
         """Return the weight of a loss term; a field's is called `field_NAME`."""
@@ -79,6 +88,12 @@ class LossWeights:
         )
 
     def _check_fields(self, network: LoopedTransformer) -> None:
+        sizes = {} if network.state_heads is None else network.state_heads.sizes
+        if self.smoothing and (cells := sorted(name for name, size in sizes.items() if size == CELLS)):
+            raise ValueError(
+                f"losses.smoothing: {cells[0]!r} is a cell of the prompt, and padding can have no share of its label; "
+                "set smoothing to 0, or read only fields of a label set"
+            )
         if isinstance(self.fields, dict):
             heads = set() if network.state_heads is None else set(network.state_heads.sizes)
             if odd := sorted(heads ^ set(self.fields)):

@@ -14,15 +14,22 @@ from torch.nn import functional as F
 from datamodules.batch import IGNORE
 
 
-def letter_loss(logits: Tensor, labels: Tensor, loop_weights: Tensor | None = None) -> Tensor:
+def letter_loss(logits: Tensor, labels: Tensor, loop_weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy at every loop t <= N, mean over an example's loops, then over examples.
 
     Args:
         logits: [B, T, K].
         labels: [B, T], IGNORE after an example's last step.
         loop_weights: [T] weight of each loop, the same in every example, in place of the mean over an example's loops.
+        smoothing: share of a label's weight that is spread over all labels.
     """
-    per_loop = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORE, reduction="none")
+    per_loop = F.cross_entropy(
+        logits.float().flatten(0, 1),
+        labels.flatten(),
+        ignore_index=IGNORE,
+        reduction="none",
+        label_smoothing=smoothing,
+    )
     per_loop = per_loop.view_as(labels)  # 0 where ignored
     if loop_weights is not None:
         return (per_loop @ loop_weights).mean()
@@ -60,12 +67,13 @@ def equal_loop_weights(shares: Mapping[int, float], loops: int, device: torch.de
     return torch.tensor([1 / (most * share) for share in reaching], device=device)
 
 
-def field_loss(logits: Tensor, values: Tensor) -> Tensor:
+def field_loss(logits: Tensor, values: Tensor, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of a state field at loops 0..N, mean over an example's loops, then over examples.
 
     Args:
         logits: [B, T + 1, V].
         values: [B, T + 1], IGNORE where the field is undefined.
+        smoothing: see `letter_loss`.
 
     Raises:
         ValueError: a value lies outside the head's V values.
@@ -75,12 +83,12 @@ def field_loss(logits: Tensor, values: Tensor) -> Tensor:
             f"fields: a label is {int(values.max())}, but its head has {logits.shape[-1]} values; "
             "set state_heads.values to the size of the field's label set"
         )
-    return letter_loss(logits, values)
+    return letter_loss(logits, values, smoothing=smoothing)
 
 
-def initial_loss(logits: Tensor, initial: Tensor) -> Tensor:
+def initial_loss(logits: Tensor, initial: Tensor, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of the loop-0 readout [B, K] against the state before the first loop [B]."""
-    return F.cross_entropy(logits.float(), initial, ignore_index=IGNORE)
+    return F.cross_entropy(logits.float(), initial, ignore_index=IGNORE, label_smoothing=smoothing)
 
 
 def stop_loss(stop_logits: Tensor, steps: Tensor) -> Tensor:

@@ -74,17 +74,16 @@ def run_program(parts: dict[str, list[list[str]]], count: int, values: int) -> S
     columns = ["op", "operand_1", "next"] if stack else ["op", "operand_1", "operand_2", "next"]
     if not stack and width == 6:
         columns.insert(3, "target")
-    lines = {label: dict(zip(columns, rest, strict=True)) for label, *rest in parts["Program"]}
-    following, *first = parts["Start"][0]
-    instruction = dict(zip(columns, [*first, following], strict=True))
+    lines = {label: dict(zip(columns, rest, strict=True)) for label, rest in map(labelled, parts["Program"])}
+    held, first = parts["Start"][0][:-width], parts["Start"][0][-width:]
+    instruction = dict(zip(columns, labelled(first)[1], strict=True))
     memory: Any
     if stack:
-        memory = [word for word in parts["Stack"][0] if word != "nil"]
-        places = len(parts["Stack"][0])
+        memory = [word for word in held if word != "nil"]
+        places = len(held)
         shown = memory[0]
     else:
-        words = parts["Registers"][0]
-        memory = dict(zip(words[::2], words[1::2], strict=True))
+        memory = dict(zip(parts["Registers"][0], held, strict=True))
         shown = memory.get(instruction["operand_1"], next(iter(memory.values())))
 
     def snapshot() -> dict[str, str]:
@@ -111,6 +110,12 @@ def run_program(parts: dict[str, list[list[str]]], count: int, values: int) -> S
         steps.leads_to.append(label)
         steps.states.append(snapshot())
     return steps
+
+
+def labelled(entry: list[str]) -> tuple[str, list[str]]:
+    """A printed line's label, and the rest of it."""
+    *rest, label, following = entry
+    return label, [*rest, following]
 
 
 def jumps(instruction: dict[str, str], registers: dict[str, str]) -> bool:

@@ -62,6 +62,8 @@ UNDER = {
     "configs/recipe/eight_layers.yaml": ["configs/grammar_search_written.yaml"],
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
     "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
+    "configs/recipe/two_layers.yaml": ["configs/program_jumps.yaml"],
+    "configs/recipe/eight_heads.yaml": ["configs/program_registers.yaml"],
     "configs/recipe/from_graph_executor.yaml": ["configs/program_fsm.yaml"],
 }
 """The files that an overlay goes on top of; the Architecture 4 executor unless named here."""
@@ -262,10 +264,20 @@ def last_adaptation(cell: Cell) -> str:
     return found
 
 
+def test_half_instructions_keep_every_field(executor: Path, base: Path, tmp_path: Path) -> None:
+    path = "configs/recipe/half_instructions.yaml"
+    cli = LoopformerCLI(arguments(path, executor, base, tmp_path / "run"))
+    under = yaml.safe_load((ROOT / "configs/program_jumps.yaml").read_text())["model"]["init_args"]["network"]
+    wanted = set(under["init_args"]["state_heads"]["init_args"]["heads"]) | {"phase"}
+    assert set(cli.model.network.state_heads.sizes) == wanted
+
+
 def test_overlays_state_only_differences() -> None:
     """A field that an overlay repeats with the value below it would rot silently."""
 
     def repeated(over: Any, under: Any, where: str) -> list[str]:
+        if where.endswith(".heads"):
+            return []  # one value to the command line: an overlay that adds a head names them all
         if isinstance(over, dict) and isinstance(under, dict):
             if "class_path" in over and over.get("class_path") != under.get("class_path"):
                 return []

@@ -29,14 +29,15 @@ def weights(layer: Any, hidden: torch.Tensor, rotary: tuple[torch.Tensor, torch.
     """Attention weights [H, S, S] of a layer on hidden [1, S, D]."""
     attention, S = layer.self_attn, hidden.shape[1]
     query, key = (m(hidden).view(1, S, -1, 16).transpose(1, 2) for m in (attention.q_proj, attention.k_proj))
-    query, key = apply_rotary_pos_emb(query, key.repeat_interleave(2, 1), *rotary)
+    query, key = apply_rotary_pos_emb(query, key.repeat_interleave(query.shape[1] // key.shape[1], 1), *rotary)
     scores = (query @ key.transpose(2, 3))[0] * attention.scaling
     return scores.masked_fill(~torch.ones(S, S, dtype=torch.bool).tril(), -torch.inf).softmax(-1)
 
 
-def test_head_h_looks_h_plus_one_tokens_back() -> None:
+@pytest.mark.parametrize("heads", [{}, {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 16}])
+def test_head_h_looks_h_plus_one_tokens_back(heads: dict[str, int]) -> None:
     torch.manual_seed(0)
-    network = LoopedTransformer(ScratchBackbone(CONFIG), FixedPrompt(), look_back=True)
+    network = LoopedTransformer(ScratchBackbone(CONFIG | heads), FixedPrompt(), look_back=True)
     backbone = network.backbone
     hidden = torch.randn(1, 120, 64)
     rotary = backbone.lm.model.rotary_emb(hidden, torch.arange(120)[None])

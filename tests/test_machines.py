@@ -198,6 +198,37 @@ def test_curricula_end_at_the_full_size() -> None:
         assert lengths == sorted(lengths)
 
 
+def test_random_links_lead_anywhere_and_agree_with_a_slow_interpreter() -> None:
+    recipe = RegisterRecipe(lines=4, links="random", tables="any")
+    machines = recipe.draw(np.random.default_rng(0), 400, 3)
+    label, following = machines.lines[:, :, 0], machines.lines[:, :, -1]
+    assert 0.2 < (label == following).mean() < 0.3  # in a ring of four it would never be so
+    agree(machines[:20], 5)
+    agree(StackRecipe(lines=4, links="random").draw(np.random.default_rng(0), 20, 3), 9)
+
+
+def test_jumps_that_test_one_value_hold_about_half_the_time() -> None:
+    recipe = replace(RECIPES["jumps"], tested=4)
+    assert isinstance(recipe, RegisterRecipe)
+    machines = recipe.draw(np.random.default_rng(0), 500, 1).repeat(np.random.default_rng(1), 4)
+    jump = np.isin(machines.lines[:, :, 1], [WORDS.index("EQ"), WORDS.index("NE")])
+    asked = np.where(jump, machines.lines[:, :, 3], -1)
+    assert all(len(set(row) - {-1}) <= 1 for row in asked.tolist())
+    assert set(asked.flat) == {-1, 0, 1, 2, 3}
+    run = machines.run(1)
+    for op in ("EQ", "NE"):
+        assert 0.4 < run.taken[run.opcode == WORDS.index(op)].mean() < 0.6
+    agree(machines[:20], 5)
+
+
+@pytest.mark.parametrize("machine", ["registers", "jumps", "stack"])
+def test_a_program_starts_with_a_whole_line(machine: str) -> None:
+    """What closes the prompt is what closes a line: the same words stand before both."""
+    prompt = RECIPES[machine].draw(np.random.default_rng(0), 1, 2).prompt().text(0)
+    lines = prompt.split("\n")[0].removeprefix("Program:").split(";")
+    assert any(prompt.endswith(f"{line};") for line in lines if line)
+
+
 @pytest.mark.parametrize("machine", RECIPES)
 def test_procedure_renders_examples(machine: str) -> None:
     task = MachineTask(machine)
@@ -233,8 +264,11 @@ def test_procedure_renders_examples(machine: str) -> None:
         (lambda: RegisterRecipe(opcodes=("JMP",)), re.escape("opcodes: got ['JMP']")),
         (lambda: RegisterRecipe(registers=1), "MOV needs 2 registers"),
         (lambda: RegisterRecipe(branch_rate=0.5), "set targets=True"),
+        (lambda: RegisterRecipe(tested=9), "tested: got 9; use 1 to 8"),
+        (lambda: RegisterRecipe(links="random", end_share=0.2), "end_share: a program with random links"),
         (lambda: StackRecipe(opcodes=("PUSH", "INC")), "give POP together with PUSH or DUP"),
         (lambda: StackRecipe(places=1), "places: got 1"),
+        (lambda: StackRecipe(links="random", end_share=0.2), "end_share: a program with random links"),
         (lambda: MachineStage(TapeRecipe(), ()), "stages.depths"),
         (lambda: MachineStage(TapeRecipe(), (1,), 10, runs=4), "stages.runs: got 4"),
         (lambda: MachineTask("turing"), "machine: got 'turing'"),

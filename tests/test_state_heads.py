@@ -136,6 +136,28 @@ def test_field_loss_by_hand() -> None:
         field_loss(logits, torch.full((2, 3), 4))
 
 
+def test_smoothing_spreads_a_share_of_each_label() -> None:
+    logits, values = torch.randn(2, 3, 4), torch.tensor([[1, IGNORE, IGNORE], [0, 1, 3]])
+    sure = logits.log_softmax(-1)
+    spread = -0.9 * sure.gather(-1, values.clamp(min=0)[..., None])[..., 0] - 0.1 * sure.mean(-1)
+    expected = (spread[0, 0] + spread[1].mean()) / 2
+    torch.testing.assert_close(field_loss(logits, values, smoothing=0.1), expected)
+    module = ExecutorModule(
+        walker(state_heads=StateHeads({"last": ClassHead(3)})), losses=LossWeights(fields=2.0, smoothing=0.1)
+    )
+    batch = walk_batch()
+    rollout = module.network.rollout(batch, 3)
+    plain, smooth = (module.loss_terms(rollout, batch, smoothing=share) for share in (0.0, 0.1))
+    assert all(not torch.equal(plain[name], smooth[name]) for name in plain)
+
+
+def test_smoothing_is_refused_where_it_has_no_meaning() -> None:
+    with pytest.raises(ValueError, match=r"losses\.smoothing: got 1"):
+        LossWeights(smoothing=1.0)
+    with pytest.raises(ValueError, match=r"losses\.smoothing: .at. is a cell"):
+        ExecutorModule(walker(state_heads=StateHeads({"at": PointerHead()})), losses=LossWeights(smoothing=0.1))
+
+
 def test_a_model_without_heads_is_unchanged() -> None:
     """Drawing no head consumes no random numbers and adds no tensor: old seeds and checkpoints stay what they were."""
     plain, batch = make_network(FixedPrompt(), labels=LABELS), walk_batch()

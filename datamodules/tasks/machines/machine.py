@@ -24,6 +24,10 @@ BoolArray = NDArray[np.bool_]
 Tables = Literal["any", "training", "held_out"]
 """Which tables may be drawn: a fixed eighth of all tables is kept out of training."""
 
+Links = Literal["cycle", "random"]
+"""A table's entries in a ring, or each leading to any entry. In a small ring no entry leads to itself or back to its
+predecessor, so that a learner may exclude names instead of looking one up."""
+
 HELD_OUT_SHARE = 8
 """One table in so many is held out."""
 

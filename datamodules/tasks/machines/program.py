@@ -1,12 +1,13 @@
 """Programs of named lines, whatever their instructions do: flow, prompts and runs.
 
-A line prints `label opcode operands [target] next-label`, so the program counter is a name and fetching is a lookup.
-START prints the first instruction: one loop executes the instruction at hand and fetches the next one. It prints the
-name to fetch first, in the place that the label has in a line, so that reading a line and reading START are alike.
+A line prints `opcode operands [target] label next-label`, so the program counter is a name and fetching is a lookup.
+START prints the memory and the whole first line: one loop executes the instruction at hand and fetches the next one.
+As on a tape, what a line is found by stands right before its last word, and START ends as every line does, so that
+whoever learns to gather a line at the token that closes it gathers START as well.
 
-    Program: ab SET w B ac; ad INC w ab; ac MOV x w ad;
-    Registers: w A x C
-    Start: ac SET w B;                      loop 1: B, carrying `MOV x w ad`; loop 2: B, carrying `INC w ab` ...
+    Program: SET w B ab ac; INC w nil ad ab; MOV x w ac ad;
+    Registers: w x
+    Start: A C SET w B ab ac;               loop 1: B, carrying `MOV x w ad`; loop 2: B, carrying `INC w ab` ...
 
 At pace "half" each instruction takes two loops: the first executes (and decides a jump), the second fetches.
 
@@ -21,7 +22,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from datamodules.tasks.machines.machine import BoolArray, IntArray, Machines, Prompt, Run, orders
+from datamodules.tasks.machines.machine import BoolArray, IntArray, Machines, Prompt, Run, orders, take
 from datamodules.tasks.machines.words import BITS, END_WORD, NONE_WORD, WORDS, numbers
 
 Pace = Literal["instruction", "half"]
@@ -33,7 +34,7 @@ class Programs(Machines):
 
     Attributes:
         lines: [B, L, 1 + F] label, opcode, operands, target (machines with jumps), next label; in displayed order.
-        start: [B, F] first instruction, without its label.
+        start: [B, 1 + F] first line, its label first.
         memory: [B, M] registers or stack before the first loop; NONE where there is nothing.
         code: [B, X] the instructions in the order of the flow, without names.
         halves: [B] whether every instruction takes two loops.
@@ -53,8 +54,8 @@ class Programs(Machines):
         """Names of the M memory words as state fields."""
 
     @abstractmethod
-    def memory_prompt(self) -> tuple[str, IntArray]:
-        """The line of the prompt that prints the memory: its text and the words [B, X] that follow."""
+    def memory_heading(self) -> str:
+        """What the prompt says between program and start: what the M words of memory are."""
 
     @abstractmethod
     def execute(self, memory: IntArray, instruction: dict[str, IntArray]) -> IntArray:
@@ -90,7 +91,7 @@ class Programs(Machines):
         dense = np.full((len(self), len(WORDS), len(self.columns)), NONE_WORD, dtype=np.int16)
         np.put_along_axis(dense, self.lines[:, :, :1].astype(np.int64), self.lines[:, :, 1:], axis=1)
         rows, memory = np.arange(len(self)), self.memory.astype(np.int64)
-        fetched, visible = self.start.astype(np.int64), self.initial()
+        fetched, visible = self.start[:, 1:].astype(np.int64), self.initial()
         states, steps_of = [self._snapshot(memory, fetched)], []
         for _ in range(steps):
             instruction = dict(zip(self.columns, fetched.T, strict=True))
@@ -120,11 +121,11 @@ class Programs(Machines):
     def prompt(self) -> Prompt:
         """Program, memory and start."""
         count, width = self.lines.shape[1:]
-        text, memory = self.memory_prompt()
         gaps = ("",) * (width - 1)
-        pieces = ["Program:", *gaps, *(";", *gaps) * (count - 1), ";" + text, *("",) * (memory.shape[1] - 1)]
-        words = [self.lines.reshape(len(self), -1), memory, np.roll(self.start, 1, axis=1)]
-        return Prompt((*pieces, "\nStart:", *("",) * len(self.columns)), np.concatenate(words, axis=1), count * width)
+        pieces = ["Program:", *gaps, *(";", *gaps) * (count - 1), f";{self.memory_heading()}\nStart:"]
+        lines, start = (_label_last_but_one(entries) for entries in (self.lines, self.start))
+        words = np.concatenate([lines.reshape(len(self), -1), self.memory, start], axis=1)
+        return Prompt((*pieces, *("",) * (self.memory.shape[1] + width)), words, count * width)
 
     def table(self) -> IntArray:
         """[B, X] the instructions without names."""
@@ -157,13 +158,23 @@ def _halve(run: Run, following: IntArray, memory: tuple[str, ...], loops: int) -
     return Run(visible[:, :loops], fields, opcode[:, :loops], taken[:, :loops])
 
 
+def _label_last_but_one(entries: IntArray) -> IntArray:
+    """[..., 1 + F] entries with the label right before the next label, as they are printed."""
+    return np.concatenate([entries[..., 1:-1], entries[..., :1], entries[..., -1:]], axis=-1)
+
+
 def bits(values: BoolArray) -> IntArray:
     """Truth values as words."""
     return numbers(BITS)[values.astype(np.int64)]
 
 
 def link(
-    rng: np.random.Generator, names: IntArray, body: IntArray, targets: IntArray | None, ends: BoolArray
+    rng: np.random.Generator,
+    names: IntArray,
+    body: IntArray,
+    targets: IntArray | None,
+    ends: BoolArray,
+    links: IntArray | None = None,
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Join instructions to lines, in displayed order.
 
@@ -173,12 +184,13 @@ def link(
         body: [B, L, X] opcode and operands in the order of the flow.
         targets: [B, L] position of each jump's target, -1 where there is none; None for machines without jumps.
         ends: [B] whether the last line is replaced by the END line, which the last but one leads to.
+        links: [B, L] position of the line that each leads to; default the next one, in a ring.
 
     Returns:
-        lines [B, L, 1 + F] in displayed order, instructions [B, L, F] in the order of the flow, code [B, L * (X + 1)].
+        lines [B, L, 1 + F] in displayed order, the same in the order of the flow, code [B, L * (X + 1)].
     """
     names, body = names.copy(), body.copy()
-    following = np.roll(names, -1, axis=1)
+    following = np.roll(names, -1, axis=1) if links is None else take(names, links)
     names[ends, -1] = END_WORD
     following[ends, -2:] = END_WORD
     body[ends, -1, 0] = END_WORD
@@ -188,11 +200,10 @@ def link(
     if targets is not None:
         words = np.where(jump < 0, NONE_WORD, np.take_along_axis(names, np.maximum(jump, 0), axis=1))
         parts.append(words[:, :, None])
-    instructions = np.concatenate([*parts, following[:, :, None]], axis=2).astype(np.int16)
-    lines = np.concatenate([names[:, :, None], instructions], axis=2).astype(np.int16)
+    lines = np.concatenate([names[:, :, None], *parts, following[:, :, None]], axis=2).astype(np.int16)
     shown = orders(rng, *names.shape)[:, :, None]
     code = np.concatenate([body, jump[:, :, None]], axis=2).reshape(len(names), -1).astype(np.int64)
-    return np.take_along_axis(lines, shown, axis=1), instructions, code
+    return np.take_along_axis(lines, shown, axis=1), lines, code
 
 
 def _last(names: IntArray) -> BoolArray:

@@ -18,11 +18,14 @@ import numpy as np
 
 from datamodules.tasks.machines.machine import (
     MAX_ROUNDS,
+    BoolArray,
     IntArray,
+    Links,
     Tables,
     choose,
     draw_suitable,
     name_pool,
+    take,
 )
 from datamodules.tasks.machines.program import Pace, Programs, link
 from datamodules.tasks.machines.words import END_WORD, NONE_WORD, numbers
@@ -42,6 +45,7 @@ class StackRecipe:
         opcodes: the instructions that occur. PUSH and DUP need POP.
         names: size of the pool from which the labels are drawn.
         end_share: share of programs that end by themselves, where they are long enough for the depth.
+        links: "cycle" orders the lines in a ring; "random" lets each lead to any line that wants the stack as high.
         pace: loops per instruction, see `datamodules.tasks.machines.program`.
         unseen_names: draw from the names that no training data contain.
         tables: programs that may occur.
@@ -56,6 +60,7 @@ class StackRecipe:
     opcodes: Sequence[str] = STACK_OPCODES
     names: int = 128
     end_share: float = 0.0
+    links: Links = "cycle"
     pace: Pace = "instruction"
     unseen_names: bool = False
     tables: Tables = "training"
@@ -76,6 +81,8 @@ class StackRecipe:
             raise ValueError(f"opcodes: got {list(self.opcodes)}; give POP together with PUSH or DUP")
         if not 0 <= self.end_share <= 1:
             raise ValueError(f"end_share: got {self.end_share}; use a share between 0 and 1")
+        if self.links == "random" and self.end_share:
+            raise ValueError("end_share: a program with random links may never end; use 0 or links 'cycle'")
 
     def draw(self, rng: np.random.Generator, size: int, depth: int) -> StackPrograms:
         """Draw `size` programs that are asked for `depth` instructions."""
@@ -84,9 +91,15 @@ class StackRecipe:
 
 @dataclass(frozen=True)
 class StackPrograms(Programs):
-    """Stack programs of equal sizes; see `Programs`. `values` [B] is the number of values V."""
+    """Stack programs of equal sizes; see `Programs`.
+
+    Attributes:
+        values: [B] number of values V.
+        heights: [B, L] height of the stack before each of the lines in displayed order.
+    """
 
     values: IntArray
+    heights: IntArray
 
     columns: ClassVar[tuple[str, ...]] = ("op", "operand_1", "next")
 
@@ -94,14 +107,24 @@ class StackPrograms(Programs):
         """One field per place, the top first."""
         return tuple(f"stack_{place}" for place in range(1, self.memory.shape[1] + 1))
 
-    def memory_prompt(self) -> tuple[str, IntArray]:
-        """The places of the stack, the top first."""
-        return "\nStack:", self.memory
+    def memory_heading(self) -> str:
+        """The start prints the stack, the top first."""
+        return "\nStack:"
 
     def restart(self, rng: np.random.Generator) -> StackPrograms:
-        """See `Machines.restart`; only the values on the stack change, since its height goes with the line."""
+        """See `Machines.restart`; a program that ends is entered at the same line, so that it ends in time."""
+        rows, entry = np.arange(len(self)), rng.integers(self.lines.shape[1], size=len(self))
         values = (rng.random(self.memory.shape) * self.values[:, None]).astype(np.int16)
-        return replace(self, memory=np.where(self.memory == NONE_WORD, self.memory, values))
+        empty = np.where(
+            self.ends[:, None],
+            self.memory == NONE_WORD,
+            np.arange(self.memory.shape[1]) >= self.heights[rows, entry][:, None],
+        )
+        return replace(
+            self,
+            start=np.where(self.ends[:, None], self.start, self.lines[rows, entry]),
+            memory=np.where(empty, NONE_WORD, values).astype(np.int16),
+        )
 
     def initial(self) -> IntArray:
         """[B] the top of the stack."""
@@ -126,7 +149,9 @@ def _draw(recipe: StackRecipe, rng: np.random.Generator, size: int, depth: int) 
     names = choose(rng, size, name_pool(recipe.names, recipe.unseen_names), L)
     op, height = _draw_walks(recipe, rng, size)
     value = np.where(op == PUSH, rng.integers(recipe.values, size=op.shape), NONE_WORD)
-    lines, instructions, code = link(rng, names, np.stack([op, value], axis=2), None, ends)
+    links = _draw_links(rng, height) if recipe.links == "random" else None
+    lines, flow, code = link(rng, names, np.stack([op, value], axis=2), None, ends, links)
+    shown: BoolArray = lines[:, :, None, 0] == flow[:, None, :, 0]
     rows, first = np.arange(size), np.where(ends, max(L - 1 - depth, 0), 0)
     memory = rng.integers(recipe.values, size=(size, recipe.places))
     memory[np.arange(recipe.places) >= height[rows, first][:, None]] = NONE_WORD
@@ -135,12 +160,19 @@ def _draw(recipe: StackRecipe, rng: np.random.Generator, size: int, depth: int) 
         depth=np.full(size, depth * loops, dtype=np.int64),
         ends=ends,
         lines=lines,
-        start=instructions[rows, first],
+        start=flow[rows, first],
         memory=memory.astype(np.int16),
         code=code,
         halves=np.full(size, recipe.pace == "half"),
         values=np.full(size, recipe.values, dtype=np.int64),
+        heights=take(height, shown.argmax(axis=2)),
     )
+
+
+def _draw_links(rng: np.random.Generator, height: IntArray) -> IntArray:
+    """[B, L] positions of lines that want the stack as high as each line [B, L] leaves it."""
+    fits = np.roll(height, -1, axis=1)[:, :, None] == height[:, None, :]
+    return np.where(fits, rng.random(fits.shape), -1).argmax(axis=2)
 
 
 def _draw_walks(recipe: StackRecipe, rng: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:

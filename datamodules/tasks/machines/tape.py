@@ -25,6 +25,7 @@ import numpy as np
 from datamodules.tasks.machines.machine import (
     BoolArray,
     IntArray,
+    Links,
     Machines,
     Prompt,
     Run,
@@ -38,7 +39,6 @@ from datamodules.tasks.machines.machine import (
 from datamodules.tasks.machines.words import COLOURS, END_WORD, STATES, SYMBOLS, WORDS, numbers
 
 Maps = Literal["mixture", "function", "permutation"]
-Links = Literal["cycle", "random"]
 MAP_KINDS = ("function", "permutation")
 """What a symbol does to the states; the fact `maps` holds the position in this tuple."""
 
@@ -57,8 +57,7 @@ class TapeRecipe:
             (they never do), or machine by machine one or the other.
         colours: call the symbols by colours: a graph whose edges are chosen by the colour given per step.
         end_share: share of machines that end by themselves, where the tape is long enough for the depth.
-        links: "cycle" orders the cells in a ring; "random" lets each lead to any cell. In a small ring no cell leads to
-            itself or back to its predecessor, so that a learner may exclude names instead of looking one up.
+        links: "cycle" orders the cells in a ring; "random" lets each lead to any cell.
         unseen_names: draw from the names that no training data contain.
         tables: rule tables that may occur.
 
