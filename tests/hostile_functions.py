@@ -159,11 +159,11 @@ RECURSION = [
     ("recursive_key", "RecursionLimit", "def f(x=1):\n    return sorted([1, 2], key=f)"),
     (
         "deep_nesting",
-        "RecursionLimit|Raised",
+        "RecursionLimit|Raised|CpuLimit",
         """
         def f():
             xs = []
-            for _ in range(5000):
+            for _ in range(2300):
                 xs = [xs]
             raise ValueError(repr(xs))
      """,
