@@ -21,7 +21,7 @@ from test_machines import registers, stacks, tapes
 from test_training import train
 
 import evaluate
-from datamodules.machine import MachineDataModule, MachineSet, MachineStream
+from datamodules.machine import MachineDataModule, MachineSet, MachineStream, machine_benchmark
 from datamodules.machine_text import MachineTextDataModule
 from datamodules.tasks.machines.family import RECIPES, MachineInstance, MachineTask
 from datamodules.tasks.machines.renderings import (
@@ -341,7 +341,8 @@ def exported(tmp_path: Path, style: str | None) -> Path:
         model.backbone.lm.save_pretrained(folder)
         model.backbone.tokenizer.save_pretrained(folder)
     else:
-        language_checkpoint.save(folder, model, NETWORK, {"text_style": style, "trained_counts": [1, 2]})
+        made = {"text_style": style, "trained_counts": [1, 2], "benchmarks": [machine_benchmark(style.split("/")[1])]}
+        language_checkpoint.save(folder, model, NETWORK, made)
     return folder
 
 
