@@ -219,7 +219,9 @@ def test_how_a_model_is_asked_follows_its_training() -> None:
 def saved(folder: Path, style: str | None = None) -> Path:
     torch.manual_seed(0)
     network = LanguageModel(ScratchBackbone(CONFIG))
-    language_checkpoint.save(folder, network, {}, {} if style is None else {"text_style": style})
+    language_checkpoint.save(
+        folder, network, {}, {} if style is None else {"text_style": style, "benchmarks": ["grammar"]}
+    )
     return folder
 
 
