@@ -18,6 +18,9 @@ from datamodules.procedure import InstanceSet, InstanceStream, ProcedureDataModu
 from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.procedure import Procedure
 
+ASKED = "grammar --grammar.machine "
+"""What stands before the machine's name where a model says how to evaluate it."""
+
 __all__ = ["BracketDepths", "BracketStream", "GrammarDataModule", "SearchRuns", "SearchStream"]
 
 
@@ -42,7 +45,7 @@ class GrammarDataModule(ProcedureDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(tokenizer, train or BracketStream(), validation or BracketDepths(), seed)
-        self.benchmarks = (f"grammar --grammar.machine {machine_name(self.train_source.procedure)}",)
+        self.benchmarks = (ASKED + machine_name(self.train_source.procedure),)
 
 
 def machine_name(task: Procedure[Any]) -> str:

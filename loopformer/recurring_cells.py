@@ -120,7 +120,7 @@ def update_cells(layer: nn.Module, states: Tensor, memory: CellMemory, reach: Re
         if reach == "window":
             cells = _window_attention(attention, *near, memory)
         else:
-            cells = _rules_attention(attention, near[0], near[2], memory)
+            cells = _rules_attention(attention, near[0], memory)
         answer = _full_attention(attention, query[..., -1:, :], keys, values, memory)
         mixed = torch.cat([cells, answer], -2)
     else:
@@ -209,21 +209,20 @@ def _window_attention(attention: Any, query: Tensor, keys: Tensor, values: Tenso
     return mixed.reshape(B, G, H, C, E)
 
 
-def _rules_attention(attention: Any, query: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
-    """Cells attend to the rules: query [B, G, H, C, E], values [B, G, J, C, E] (for their type) -> [B, G, H, C, E].
+def _rules_attention(attention: Any, query: Tensor, memory: CellMemory) -> Tensor:
+    """Cells attend to the rules: [B, G, H, C, E] -> [B, G, H, C, E].
 
     Where a prompt has no rules, nothing is seen and zero comes out.
     """
     some = memory.layout.rule_mask.any(-1)[:, None, None, None, None]
-    scores = _rule_scores(attention, query, values, memory).masked_fill(~some, 0.0)
-    weights = scores.softmax(-1).to(values.dtype) * some
-    return _mix_rules(attention, weights, memory).reshape(query.shape)
+    scores = _rule_scores(attention, query, memory).masked_fill(~some, 0.0)
+    return _mix_rules(attention, scores.softmax(-1) * some, memory).reshape(query.shape)
 
 
 def _full_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
     """Attend to rules, cells and answer: query [B, G, H, Q, E], keys and values [B, G, J, N, E] -> [B, G, H, Q, E]."""
-    from_rules = _rule_scores(attention, query, values, memory)
-    rows = _query_rows(attention, query, values)
+    from_rules = _rule_scores(attention, query, memory)
+    rows = _query_rows(attention, query, memory)
     from_moving = (rows @ keys.transpose(-1, -2)).float()
     hidden_cells = pad(~memory.layout.cell_mask, (0, 1))  # the answer is always there
     from_moving = from_moving.masked_fill(hidden_cells[:, None, None, None], -torch.inf)
@@ -233,16 +232,17 @@ def _full_attention(attention: Any, query: Tensor, keys: Tensor, values: Tensor,
     return (of_rules + weights[..., M:] @ values).reshape(query.shape)
 
 
-def _query_rows(attention: Any, query: Tensor, values: Tensor) -> Tensor:
+def _query_rows(attention: Any, query: Tensor, memory: CellMemory) -> Tensor:
     """All query heads of a key head as rows of one product: [B, G, H, Q, E] -> [B, G, J, R, E], R = H / J * Q."""
     B, G, H, Q, E = query.shape
-    J = values.shape[2]
+    values = memory.values[attention.layer_idx]
+    J = values.shape[1]
     return (query * attention.scaling).reshape(B, G, J, H // J * Q, E).to(values.dtype)
 
 
-def _rule_scores(attention: Any, query: Tensor, values: Tensor, memory: CellMemory) -> Tensor:
+def _rule_scores(attention: Any, query: Tensor, memory: CellMemory) -> Tensor:
     """Scores of the rules, which all groups share, without positions: [B, G, H, Q, E] -> [B, G, J, R, M] float32."""
-    rows = _query_rows(attention, query, values)
+    rows = _query_rows(attention, query, memory)
     B, G, J, R, E = rows.shape
     shared = rows.transpose(1, 2).reshape(B, J, G * R, E)
     scores = (shared @ memory.keys[attention.layer_idx].transpose(-1, -2)).float()
@@ -253,5 +253,6 @@ def _rule_scores(attention: Any, query: Tensor, values: Tensor, memory: CellMemo
 def _mix_rules(attention: Any, weights: Tensor, memory: CellMemory) -> Tensor:
     """Values of the rules by their weights: [B, G, J, R, M] -> [B, G, J, R, E]."""
     B, G, J, R, M = weights.shape
-    rows = weights.transpose(1, 2).reshape(B, J, G * R, M)
-    return (rows @ memory.values[attention.layer_idx]).view(B, J, G, R, -1).transpose(1, 2)
+    values = memory.values[attention.layer_idx]
+    rows = weights.transpose(1, 2).reshape(B, J, G * R, M).to(values.dtype)
+    return (rows @ values).view(B, J, G, R, -1).transpose(1, 2)

@@ -133,11 +133,10 @@ class MarkerHead(FieldHead):
         Raises:
             ValueError: the cells do not recur, or the prompts have none.
         """
-        cells, mask = _cells_of(inputs.cells, inputs.mask, "MarkerHead")
-        return _linear(self.linear, cells)[..., 0].masked_fill(~mask[:, None], -torch.inf)
+        return _marks(self.linear, inputs, "MarkerHead")
 
 
-class MarkedClassHead(FieldHead):
+class MarkedClassHead(ClassHead):
     """A label of P's output at the cell that the state marks: Linear D-V, pooled by a softmax of marks over the cells.
 
     What a cell is then shows in P's output itself, without a word from R.
@@ -147,16 +146,12 @@ class MarkedClassHead(FieldHead):
     """
 
     def __init__(self, values: int) -> None:
-        super().__init__()
-        if values < 2:
-            raise ValueError(f"state_heads.values: a field has at least 2 labels, got {values}")
-        self.size = values
+        super().__init__(values)
 
     def build(self, hidden_size: int) -> None:
         """See `FieldHead.build`."""
-        assert isinstance(self.size, int)
         self.mark = nn.Linear(hidden_size, 1)
-        self.linear = nn.Linear(hidden_size, self.size)
+        super().build(hidden_size)
 
     def forward(self, inputs: FieldInputs) -> Tensor:
         """See `FieldHead.forward`.
@@ -164,9 +159,8 @@ class MarkedClassHead(FieldHead):
         Raises:
             ValueError: the cells do not recur, or the prompts have none.
         """
-        cells, mask = _cells_of(inputs.cells, inputs.mask, "MarkedClassHead")
+        marks = _marks(self.mark, inputs, "MarkedClassHead").softmax(-1)
         anchors, _ = _cells_of(inputs.anchors, inputs.mask, "MarkedClassHead")
-        marks = _linear(self.mark, cells)[..., 0].masked_fill(~mask[:, None], -torch.inf).softmax(-1)
         return marks @ _linear(self.linear, anchors)
 
 
@@ -211,6 +205,12 @@ def _linear(layer: nn.Module, states: Tensor) -> Tensor:
     with torch.autocast(states.device.type, enabled=False):
         result: Tensor = layer(states.to(weight.dtype)).float()
     return result
+
+
+def _marks(layer: nn.Module, inputs: FieldInputs, head: str) -> Tensor:
+    """A logit [B, T + 1, C] for every recurring cell, -inf for padding."""
+    cells, mask = _cells_of(inputs.cells, inputs.mask, head)
+    return _linear(layer, cells)[..., 0].masked_fill(~mask[:, None], -torch.inf)
 
 
 def _cells_of(states: Tensor | None, mask: Tensor | None, head: str) -> tuple[Tensor, Tensor]:

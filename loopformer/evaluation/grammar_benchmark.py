@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import IGNORE, Batch
+from datamodules.grammar import ASKED
 from datamodules.grammar_sources import BracketDepths, SearchRuns, permute
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
@@ -37,9 +38,6 @@ PUZZLES = (*SUITES, BRACKET_DEPTHS, SEARCH_RUNS)
 
 MACHINES = {"brackets": MOVE_LABELS, "permuted_brackets": MOVE_LABELS, "search": SEARCH_LABELS}
 """Machines by name, with the labels of their moves."""
-
-ASKED = "grammar --grammar.machine "
-"""What stands before the machine's name where a model says how to evaluate it (`GrammarDataModule.benchmarks`)."""
 
 NO_MOVE = "none"
 """Name of what a model of several tasks says when it says no move of this one."""

@@ -112,7 +112,7 @@ class BracketTask(Procedure[BracketString]):
         if not self.permuted:
             return ""
         a = self._alphabet(instance)
-        first, second, centre = (text for text in MOVE_LABELS.texts[:3])
+        first, second, centre = MOVE_LABELS.texts[:3]
         return f"Rules:{first} {a.open1} {a.close1},{second} {a.open2} {a.close2},{centre} {a.centre}.\n"
 
     def cells(self, instance: BracketString, view: str) -> list[int]:  # noqa: ARG002
