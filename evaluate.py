@@ -8,12 +8,13 @@
     python evaluate.py --checkpoint DIR_OR_HUB_ID --benchmark program --program.part office --output OUT   # or traces
     python evaluate.py --checkpoint runs/fsm/model --benchmark program --program.part machine --output results/fsm
     python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
+    python evaluate.py curves --runs seed0=results/fsm0 seed1=results/fsm1 --output fsm.svg
     python evaluate.py mechanism --checkpoint checkpoints/tiny-executor-timer --graph 0 --loops 12 --output results/look
 
 An evaluation writes OUTPUT/summary.json (all numbers), OUTPUT/outcomes.safetensors (everything the model said, from
 which the numbers can be made again), OUTPUT/table.md and, for looped models, OUTPUT/report.html (curves and tables,
 opens without network). A killed evaluation goes on where it was: finished parts wait in OUTPUT/partial. Several
-checkpoints get a folder each, and a comparison. `compare` needs no model, only the folders of evaluations.
+checkpoints get a folder each, and a comparison. `compare` and `curves` need no model, only the folders of evaluations.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from loopformer.errors import one_line_errors
 from loopformer.evaluation import mechanism as panel
 from loopformer.evaluation.compare import load_runs, run_names, write_comparison
 from loopformer.evaluation.controller import sweep_timer
+from loopformer.evaluation.curves import read_curves, write_curves
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.generated_benchmark import TraceOptions
 from loopformer.evaluation.generated_run import run_generated
@@ -167,6 +169,24 @@ def compare(runs: list[str], output: Path, reference: str | None = None, overwri
     _compare(loaded, reference or loaded[0].name, output, overwrite, Console())
 
 
+def curves(
+    runs: list[str], output: Path, metric: str = "complete", title: str | None = None, overwrite: bool = False
+) -> None:
+    """Draw a share by the length of the run, of one evaluation or several, into one figure.
+
+    Args:
+        runs: folders that evaluations wrote, PATH or NAME=PATH each.
+        output: the figure: .svg, .png or .pdf.
+        metric: a share that the summaries hold, such as complete, strict or exact_stop.
+        title: written above the figure.
+        overwrite: replace the figure if it exists already.
+    """
+    if not overwrite and output.exists():
+        raise FileExistsError(f"output: {output} exists already; choose another file or --overwrite true")
+    write_curves(output, read_curves(runs, metric), metric, title, overwrite)
+    Console().print(f"open {output}")
+
+
 def mechanism(
     checkpoint: Path,
     output: Path,
@@ -260,8 +280,18 @@ def _model_name(checkpoint: Path) -> str:
     return "/".join(folder.parts[-3:-1]) if folder.name == "model" else folder.name
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"run": evaluate, "compare": compare, "mechanism": mechanism}
-LISTS: dict[str, dict[str, type]] = {"run": {"checkpoint": Path}, "compare": {"runs": str}, "mechanism": {}}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": evaluate,
+    "compare": compare,
+    "curves": curves,
+    "mechanism": mechanism,
+}
+LISTS: dict[str, dict[str, type]] = {
+    "run": {"checkpoint": Path},
+    "compare": {"runs": str},
+    "curves": {"runs": str},
+    "mechanism": {},
+}
 """Options of each command that take one value or several, and the type of each."""
 
 

@@ -34,6 +34,7 @@ from datamodules.tasks.grammar.recogniser import recognises
 from datamodules.tasks.procedure import UNDEFINED
 from evaluate import evaluate
 from loopformer import checkpoint
+from loopformer.evaluation.curves import read_curves
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, bracket_questions, evaluate_grammar, trained_machine
 from loopformer.evaluation.grammar_summary import grammar_markdown, summarize_grammar
 from loopformer.evaluation.outcomes import OutcomeStore
@@ -265,6 +266,10 @@ def test_command_line(saved: Path, tmp_path: Path) -> None:
     evaluate([saved], tmp_path / "out", benchmark="grammar", grammar=options)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["instances"] == 4
+    assert [(curve.part, curve.points[0][0]) for curve in read_curves([str(tmp_path / "out")])] == [
+        ("yes", 1),
+        ("no", 1),
+    ]
     assert summarize_grammar(OutcomeStore.load(tmp_path / "out" / "outcomes.safetensors")) == summary
     assert (tmp_path / "out" / "table.md").read_text().startswith("| strings |")
     with pytest.raises(FileExistsError):

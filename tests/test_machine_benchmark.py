@@ -20,6 +20,7 @@ from datamodules.tasks.machines.machine import Machines
 from datamodules.tasks.machines.words import END, WORDS, lookup
 from loopformer import checkpoint
 from loopformer.checkpoint import Checkpoint
+from loopformer.evaluation.curves import read_curves
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
 from loopformer.evaluation.machine_breakdown import Said, breakdown
 from loopformer.evaluation.machine_model import LoopedMachine
@@ -156,15 +157,17 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 def test_command_writes_every_file(tmp_path: Path) -> None:
     loaded(tmp_path)
-    options = MachineOptions(task="registers", machines=4, longest=6, splits=["trained", "ending"])
+    options = MachineOptions(task="registers", machines=4, longest=6, splits=["unseen_rules", "ending"])
     program = ProgramOptions("machine", machine=options)
     evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert set(summary["machine"]) == {"trained", "ending"}
-    assert summary["machine"]["trained"]["by_count"]["6"]["n"] == 4
-    assert set(summary["machine"]["trained"]["by_opcode"]) <= {"SET", "MOV", "INC"}
+    assert set(summary["machine"]) == {"unseen_rules", "ending"}
+    assert summary["machine"]["unseen_rules"]["by_count"]["6"]["n"] == 4
+    assert set(summary["machine"]["unseen_rules"]["by_opcode"]) <= {"SET", "MOV", "INC"}
     assert summary["benchmark"] == "machine-registers"
-    assert "| trained | 6 |" in (tmp_path / "out" / "table.md").read_text()
+    (curve,) = read_curves([str(tmp_path / "out")])
+    assert [point[0] for point in curve.points] == [1, 2, 3, 4, 6]
+    assert "| unseen_rules | 6 |" in (tmp_path / "out" / "table.md").read_text()
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert OutcomeStore.load(tmp_path / "out" / "outcomes.safetensors").metadata.labels == tuple(WORDS[:26])
 

@@ -1,0 +1,171 @@
+"""One figure of several evaluations for a paper or a page: a share by the length of the run, with 95% intervals.
+
+    python evaluate.py curves --runs "seed 0=results/fsm0" "seed 1=results/fsm1" --output fsm.svg
+
+Reads nothing but the summaries of the evaluations, of any benchmark whose runs have lengths, and puts them in one
+figure even if they answered different questions. For differences on the same queries there is `compare`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from loopformer.files import atomic_path
+
+SUMMARY = "summary.json"
+FORMATS = (".svg", ".png", ".pdf")
+LENGTHS = ("unseen_rules", "held_out_lengths", "longer_runs")
+"""Splits of the machine benchmark that differ in nothing but the length of the run."""
+
+MARKED = 20
+"""Up to so many points carry a marker and are named on the axis."""
+
+Points = list[tuple[int, float, float, float]]
+STYLES = {"": "-", "yes": "-", "no": "--"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A share by the length of the run.
+
+    Attributes:
+        run: what the run is called.
+        part: "yes" or "no" where the benchmark tells them apart, otherwise empty.
+        points: (length, share, low, high) each, by length; the ends are those of the 95% interval.
+        trained: the longest run of the training, in loops; None if the summary does not tell.
+    """
+
+    run: str
+    part: str
+    points: tuple[tuple[int, float, float, float], ...]
+    trained: int | None = None
+
+
+def read_curves(arguments: Sequence[str], metric: str = "complete") -> list[Curve]:
+    """Read the curves of several evaluations.
+
+    Args:
+        arguments: PATH or NAME=PATH each, PATH being the folder that an evaluation wrote or its summary.json.
+        metric: a share that the summaries hold, such as complete, strict or exact_stop.
+
+    Raises:
+        ValueError: a summary is no JSON, or has no such share by length.
+        FileNotFoundError: there is no summary.
+    """
+    curves: list[Curve] = []
+    for argument in arguments:
+        name, given, path = argument.rpartition("=")
+        file = Path(path) if Path(path).suffix == ".json" else Path(path) / SUMMARY
+        if not file.is_file():
+            raise FileNotFoundError(f"runs: there is no {file}; give the folder that evaluate.py wrote")
+        try:
+            summary = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"runs: {file} is no summary of an evaluation ({error}); evaluate again") from error
+        steps = summary.get("trained_steps") if isinstance(summary, dict) else None
+        trained = max(steps) if steps else None
+        found = _parts(summary, metric) if isinstance(summary, dict) else {}
+        if not any(found.values()):
+            raise ValueError(f"metric: {file} has no {metric!r} by the length of the run; use complete, say")
+        label = name if given else Path(path).resolve().name
+        by_steps = "by_depth" not in summary  # a grammar's depth is not a number of loops
+        curves += [
+            Curve(label, part, tuple(sorted(points)), trained if by_steps else None) for part, points in found.items()
+        ]
+    return curves
+
+
+def _parts(summary: dict[str, Any], metric: str) -> dict[str, Points]:
+    """The points of each part of a summary of any benchmark."""
+    if "machine" in summary:
+        return {"": _machine_points(summary["machine"], metric)}
+    if "by_depth" in summary:
+        return {part: _grammar_points(summary["by_depth"], part, metric) for part in ("yes", "no")}
+    table = summary.get("by_steps", {})
+    if metric not in table.get("intervals", {}):
+        return {}
+    ends = table["intervals"][metric]
+    rows = zip(table["steps"], table[metric], ends["low"], ends["high"], strict=True)
+    return {"": [row for row in rows if None not in row]}
+
+
+def _machine_points(splits: dict[str, Any], metric: str) -> Points:
+    """Points of the splits that differ in length alone."""
+    counted = [pair for name in LENGTHS for pair in splits.get(name, {}).get("by_count", {}).items()]
+    cells = [(int(count), cell[metric]) for count, cell in counted if isinstance(cell.get(metric), dict)]
+    return [(n, cell["share"], cell["low"], cell["high"]) for n, cell in cells if cell["share"] is not None]
+
+
+def _grammar_points(depths: dict[str, Any], part: str, metric: str) -> Points:
+    """Points of the strings that are in the language ("yes") or not, by depth."""
+    cells = [(int(depth), both[part]) for depth, both in depths.items() if part in both]
+    return [(n, cell[metric], *ends) for n, cell in cells if (ends := cell["intervals"].get(metric))]
+
+
+def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = None) -> Figure:
+    """Draw the curves over a logarithmic axis; a dotted line ends what was trained, if all runs share it."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    names = list(dict.fromkeys(curve.run for curve in curves))
+    for curve in curves:
+        x, share, low, high = ([100 * v if i else v for v in values] for i, values in enumerate(zip(*curve.points)))  # noqa: B905
+        label = f"{curve.run}, {curve.part}" if curve.part else curve.run
+        colour = f"C{names.index(curve.run) % 10}"
+        axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+        marker = "o" if len(x) <= MARKED else None
+        axes.plot(x, share, STYLES[curve.part], color=colour, label=label, marker=marker, markersize=3.5)
+    lengths = sorted({point[0] for curve in curves for point in curve.points})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(_ticks(lengths), labels=[str(n) for n in _ticks(lengths)])
+    axes.minorticks_off()
+    axes.set_ylim(-3, 103)
+    axes.set_xlabel("depth" if any(curve.part for curve in curves) else "loops asked for")
+    axes.set_ylabel(f"{metric.replace('_', ' ')} (%)")
+    axes.grid(alpha=0.25)
+    ends = {curve.trained for curve in curves}
+    if len(ends) == 1 and (end := ends.pop()) is not None:
+        axes.axvline(end, color="0.4", linestyle=":", linewidth=1)
+        place: dict[str, Any] = {"ha": "right", "va": "bottom", "rotation": 90, "fontsize": 8, "color": "0.4"}
+        axes.text(end, 0.03, "trained", transform=axes.get_xaxis_transform(), **place)
+    if title:
+        axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _ticks(lengths: list[int]) -> list[int]:
+    """Lengths to name on the axis: powers of two if there are many; otherwise all that leave room for the next."""
+    if len(lengths) > MARKED:
+        return [2**k for k in range(lengths[-1].bit_length()) if 2**k >= lengths[0]]
+    kept: list[int] = []
+    for length in reversed(lengths):  # the longest is always named
+        if not kept or length * 2**0.4 <= kept[-1]:
+            kept.append(length)
+    return kept[::-1]
+
+
+def write_curves(
+    output: Path, curves: Sequence[Curve], metric: str = "complete", title: str | None = None, overwrite: bool = False
+) -> None:
+    """Draw the curves into a file; the same curves give the same bytes.
+
+    Raises:
+        ValueError: the file's ending names no known format.
+        FileExistsError: the file exists and `overwrite` is false.
+    """
+    if output.suffix not in FORMATS:
+        raise ValueError(f"output: {output} should end in {', '.join(FORMATS)}")
+    held = io.BytesIO()
+    with rc_context({"svg.hashsalt": "loopformer", "svg.fonttype": "none"}):
+        dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix)
+        draw(curves, metric, title).savefig(held, format=output.suffix[1:], dpi=150, metadata=dated)
+    with atomic_path(output, overwrite) as temporary:
+        temporary.write_bytes(held.getvalue())

@@ -1,0 +1,112 @@
+"""The figure of several evaluations: its points are those of their summaries, whatever the benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outcome_cases import synthetic_store
+
+import evaluate
+from loopformer.evaluation.curves import Curve, draw, read_curves, write_curves
+from loopformer.evaluation.summary import summarize, write_summary
+
+
+def share(value: float, n: int = 10) -> dict[str, Any]:
+    return {"n": n, "share": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def written(folder: Path, summary: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    splits = {
+        "longer_runs": {
+            "by_count": {"12": {"complete": share(0.5), "first_error": 3.0}, "256": {"complete": share(0.2)}}
+        },
+        "unseen_rules": {"by_count": {"1": {"complete": share(1.0)}, "6": {"complete": share(0.8)}}},
+        "unseen_names": {"by_count": {"6": {"complete": share(0.1)}}},
+        "ending": {"by_count": {"own": {"complete": share(0.3)}}},
+    }
+    return written(tmp_path / "machine", {"trained_steps": [1, 6], "machine": splits})
+
+
+@pytest.fixture
+def brackets(tmp_path: Path) -> Path:
+    cell = {"n": 4, "complete": 0.5, "intervals": {"complete": [0.4, 0.6]}}
+    empty = {"n": 0, "complete": None, "intervals": {"complete": None}}
+    depths = {"2": {"yes": cell, "no": empty}, "4": {"yes": cell, "no": cell}}
+    return written(tmp_path / "brackets", {"trained_steps": [14], "by_depth": depths, "by_steps": {"1-6": {}}})
+
+
+def test_graph_points_are_those_of_the_summary(tmp_path: Path) -> None:
+    summary = summarize(synthetic_store(hazard=0.1))
+    write_summary(tmp_path / "run" / "summary.json", summary)
+    (curve,) = read_curves([f"a name={tmp_path / 'run'}"], "strict")
+    assert (curve.run, curve.part) == ("a name", "")
+    table = summary["by_steps"]
+    assert [point[0] for point in curve.points] == table["steps"]
+    assert [point[1] for point in curve.points] == table["strict"]
+    assert all(low <= value <= high for _, value, low, high in curve.points)
+
+
+def test_machine_splits_of_one_size_make_one_curve(machine: Path) -> None:
+    (curve,) = read_curves([str(machine)])
+    assert curve == Curve(
+        "machine", "", tuple((n, s, s - 0.1, s + 0.1) for n, s in ((1, 1.0), (6, 0.8), (12, 0.5), (256, 0.2))), 6
+    )
+
+
+def test_yes_and_no_are_two_curves(brackets: Path) -> None:
+    yes, no = read_curves([str(brackets / "summary.json")])
+    assert (yes.part, no.part) == ("yes", "no")
+    assert yes.points == ((2, 0.5, 0.4, 0.6), (4, 0.5, 0.4, 0.6))
+    assert no.points == ((4, 0.5, 0.4, 0.6),)
+    assert yes.trained is None, "moves are no depths"
+
+
+def test_the_figure_draws_every_curve_in_percent(machine: Path, brackets: Path) -> None:
+    curves = read_curves([str(machine), str(brackets)])
+    (axes,) = draw(curves, title="both").axes
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    assert drawn["machine"] == [[1.0, 100.0], [6.0, 80.0], [12.0, 50.0], [256.0, 20.0]]
+    assert drawn["brackets, no"] == [[4.0, 50.0]]
+    assert len(axes.collections) == 3, "an interval each"
+    assert axes.get_title() == "both"
+    (alone,) = draw(curves[:1]).axes
+    assert "trained" in [text.get_text() for text in alone.texts]
+    assert [tick.get_text() for tick in alone.get_xticklabels()] == ["1", "6", "12", "256"]
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
+def test_the_same_curves_give_the_same_bytes(machine: Path, tmp_path: Path, ending: str) -> None:
+    files = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for file in files:
+        evaluate.main(["curves", "--runs", str(machine), "--output", str(file)])
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert len(files[0].read_bytes()) > 1_000
+
+
+def test_mistakes_are_named(machine: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"runs: there is no .*nowhere"):
+        read_curves([str(tmp_path / "nowhere")])
+    with pytest.raises(ValueError, match=r"metric: .* has no 'bogus'"):
+        read_curves([str(machine)], "bogus")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(ValueError, match=r"runs: .* is no summary"):
+        read_curves([str(tmp_path / "broken.json")])
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(ValueError, match="by the length of the run"):
+        read_curves([str(tmp_path / "list.json")])
+    curves = read_curves([str(machine)])
+    with pytest.raises(ValueError, match=r"output: .* should end in \.svg"):
+        write_curves(tmp_path / "figure.gif", curves)
+    write_curves(tmp_path / "figure.svg", curves)
+    with pytest.raises(FileExistsError):
+        write_curves(tmp_path / "figure.svg", curves)
