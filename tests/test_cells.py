@@ -60,6 +60,7 @@ def test_commands_of_a_cell(tmp_path: Path) -> None:
                 "plain": [EXECUTOR],
                 "changed": {"configs": [EXECUTOR, NO_BRIDGE], "overrides": {"a.b": 0.5, "c": None, "d": [1, True]}},
                 "timer": {"configs": [TIMER], "executor": "changed"},
+                "tuned": {"configs": [EXECUTOR], "initial": "plain", "overrides": {"a.b": 1}},
             },
         },
     )
@@ -75,6 +76,11 @@ def test_commands_of_a_cell(tmp_path: Path) -> None:
     assert shlex.join(timer.train_command()) == (
         f"train.py --config {TIMER} --model.init_args.executor out/changed/seed3/model "
         "--seed_everything 3 --data.init_args.seed 3 --output out/timer/seed3"
+    )
+    assert shlex.join(Job(cells["tuned"], 3, Path("out")).train_command()) == (
+        f"train.py --config {EXECUTOR} --config {TINY} --config {curriculum} --model.init_args.initial ExportedWeights "
+        "--model.init_args.initial.init_args.source out/plain/seed3/model --a.b=1 "
+        "--seed_everything 3 --data.init_args.seed 3 --output out/tuned/seed3"
     )
     assert shlex.join(timer.evaluate_command(["--graph.counts=1-4"])) == (
         "evaluate.py --checkpoint out/timer/seed3/model --output out/timer/seed3/evaluation --name timer/seed3 "
@@ -94,6 +100,7 @@ def test_commands_of_a_cell(tmp_path: Path) -> None:
         ({"cells": {"a/b": [EXECUTOR]}}, "leave out '/'"),
         ({"cells": {"a": ["configs/none.yaml"]}}, r"cell a: configs/none\.yaml does not exist"),
         ({"cells": {"a": {"configs": [TIMER], "executor": "b"}, "b": [EXECUTOR]}}, "executor 'b' is no cell above"),
+        ({"cells": {"a": {"configs": [EXECUTOR], "initial": "a"}}}, "initial 'a' is no cell above"),
     ],
 )
 def test_mistakes_in_a_matrix(tmp_path: Path, document: Any, message: str) -> None:

@@ -22,10 +22,7 @@ from loopformer.cli import LoopformerCLI
 from loopformer.language_model import LanguageModel
 
 ROOT = Path(__file__).resolve().parents[1]
-MATRICES = [
-    ROOT / f"configs/ablations/matrix{name}.yaml"
-    for name in ("", "_scratch", "_tiny_base", "_brackets", "_search", "_transfer")
-]
+MATRICES = sorted((ROOT / "configs/ablations").glob("matrix*.yaml"))
 CONFIGS = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml") if path not in MATRICES
 )

@@ -58,7 +58,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def choose(cells: dict[str, Cell], names: list[str] | None) -> list[Cell]:
-    """Return some cells in the matrix's order, so that executors come before the stages over them.
+    """Return some cells in the matrix's order, so that a cell comes before those that need its model.
 
     Raises:
         ValueError: a name is unknown.
@@ -78,7 +78,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.list:
         for cell in cells:
             over = f" over {cell.executor}" if cell.executor else ""
-            print(f"{cell.name}{over}: {' '.join(cell.configs)} {dict(cell.overrides) or ''}".rstrip())
+            start = f" from {cell.initial}" if cell.initial else ""
+            print(f"{cell.name}{over}{start}: {' '.join(cell.configs)} {dict(cell.overrides) or ''}".rstrip())
         return 0
     if options.print:
         for job in jobs:

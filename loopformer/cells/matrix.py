@@ -10,6 +10,9 @@ from typing import Any
 
 import yaml
 
+SOURCES = ("executor", "initial")
+"""Fields that name a cell above, whose exported model a cell needs."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -20,12 +23,14 @@ class Cell:
         configs: config files in order, later ones on top; the first is the experiment.
         overrides: single fields on top of the files, by dotted name.
         executor: cell over whose exported executor this stage is trained, seed by seed; None for a run of its own.
+        initial: cell whose exported model this training starts from, seed by seed; None for new weights.
     """
 
     name: str
     configs: tuple[str, ...]
     overrides: Mapping[str, Any] = field(default_factory=dict)
     executor: str | None = None
+    initial: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,15 @@ class Job:
     @property
     def executor(self) -> Path | None:
         """Folder of the exported executor that this stage needs."""
-        return None if self.cell.executor is None else self.root / self.cell.executor / f"seed{self.seed}" / "model"
+        return None if self.cell.executor is None else self._model_of(self.cell.executor)
+
+    @property
+    def initial(self) -> Path | None:
+        """Folder of the exported model that this training starts from."""
+        return None if self.cell.initial is None else self._model_of(self.cell.initial)
+
+    def _model_of(self, cell: str) -> Path:
+        return self.root / cell / f"seed{self.seed}" / "model"
 
     @property
     def summary(self) -> Path:
@@ -72,6 +85,9 @@ class Job:
         words = ["train.py", *(word for path in self.cell.configs for word in ("--config", path))]
         if self.executor is not None:
             words += ["--model.init_args.executor", str(self.executor)]
+        if self.initial is not None:
+            words += ["--model.init_args.initial", "ExportedWeights"]
+            words += ["--model.init_args.initial.init_args.source", str(self.initial)]
         words += [f"--{name}={_plain(value)}" for name, value in self.cell.overrides.items()]
         words += [*overrides, "--seed_everything", str(self.seed), "--data.init_args.seed", str(self.seed)]
         return [*words, "--output", str(self.folder)]
@@ -86,8 +102,8 @@ def load_matrix(path: Path, root: Path, extra: Sequence[str] = ()) -> dict[str, 
     """Read a matrix file.
 
     Args:
-        path: YAML file with `cells` (name -> list of files, or {configs, overrides, executor}) and optionally `common`,
-            files for every cell.
+        path: YAML file with `cells` (name -> list of files, or {configs, overrides, executor, initial}) and optionally
+            `common`, files for every cell.
         root: folder to which the named files are relative.
         extra: further files for every cell. They and the common ones come right after a cell's experiment, so that its
             own overlays stay last; stages over an executor take neither, since their backbone is the executor's.
@@ -118,20 +134,22 @@ def load_matrix(path: Path, root: Path, extra: Sequence[str] = ()) -> dict[str, 
 
 def _read_cell(name: str, given: Any, shared: list[str], before: Mapping[str, Cell]) -> Cell:
     fields = {"configs": given} if isinstance(given, list) else given
-    if not isinstance(fields, dict) or set(fields) - {"configs", "overrides", "executor"}:
-        raise ValueError(f"cell {name}: got {given}; use a list of files, or configs, overrides and executor")
-    configs, overrides, executor = fields.get("configs"), fields.get("overrides", {}), fields.get("executor")
+    if not isinstance(fields, dict) or set(fields) - {"configs", "overrides", *SOURCES}:
+        raise ValueError(f"cell {name}: got {given}; use a list of files, or configs, overrides, executor and initial")
+    configs, overrides = fields.get("configs"), fields.get("overrides", {})
     if not isinstance(configs, list) or not configs or not all(isinstance(file, str) for file in configs):
         raise ValueError(f"cell {name}: configs is {configs}; list at least the experiment's file")
     if not isinstance(overrides, dict) or not all(isinstance(field, str) for field in overrides):
         raise ValueError(f"cell {name}: overrides is {overrides}; give a mapping of dotted names to values")
     if "/" in name or name.startswith("."):
         raise ValueError(f"cell {name}: the name is a folder's; leave out '/' and a leading '.'")
-    if executor is not None and executor not in before:
-        raise ValueError(f"cell {name}: executor {executor!r} is no cell above it; move or add it")
-    if executor is None:
+    sources = {source: fields.get(source) for source in SOURCES}
+    for source, cell in sources.items():
+        if cell is not None and cell not in before:
+            raise ValueError(f"cell {name}: {source} {cell!r} is no cell above it; move or add it")
+    if sources["executor"] is None:
         configs = [configs[0], *shared, *configs[1:]]
-    return Cell(name, tuple(configs), overrides, executor)
+    return Cell(name, tuple(configs), overrides, **sources)
 
 
 def _plain(value: Any) -> str:

@@ -25,15 +25,16 @@ def train(job: Job, overrides: Sequence[str]) -> None:
     """Train a job to its end, from wherever it stands.
 
     Raises:
-        JobError: train.py failed, the executor is missing, or the folder holds a run of another command.
+        JobError: train.py failed, the model it needs is missing, or the folder holds a run of another command.
     """
     command = job.train_command(overrides)
     _refuse_others(job, "train", command)
     if (job.model / "config.yaml").is_file():
         print(f"{job.name}: trained already", flush=True)
         return
-    if job.executor is not None and not job.executor.is_dir():
-        raise JobError(f"needs {job.executor}; run cell {job.cell.executor} with this seed first")
+    for needed, cell in ((job.executor, job.cell.executor), (job.initial, job.cell.initial)):
+        if needed is not None and not needed.is_dir():
+            raise JobError(f"needs {needed}; run cell {cell} with this seed first")
     resume: list[str] = []
     if (job.folder / "checkpoints" / "last.ckpt").is_file():
         resume = ["--resume=true"]
