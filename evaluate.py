@@ -47,7 +47,7 @@ from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
 from loopformer.evaluation.lane_run import run_lanes
-from loopformer.evaluation.partial import discard
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
@@ -63,7 +63,6 @@ TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
 GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
-PARTIAL = "partial"
 
 
 def evaluate(

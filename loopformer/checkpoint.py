@@ -11,6 +11,7 @@ Nothing in it is ever unpickled.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -59,6 +60,14 @@ class Checkpoint:
     network: LoopedTransformer
     config: dict[str, Any]
     directory: Path
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of weights and config.yaml."""
+        found = {}
+        for name, file in (("model", WEIGHTS), ("config", CONFIG)):
+            with (self.directory / file).open("rb") as content:
+                found[name] = hashlib.file_digest(content, "sha256").hexdigest()
+        return found
 
 
 def build_network(config: dict[str, Any]) -> LoopedTransformer:

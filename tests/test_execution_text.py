@@ -18,7 +18,7 @@ from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratc
 from datamodules.tasks.traces.sources import GeneratedPrograms, JoinedPrograms, LongPrograms, PublishedPrograms
 from loopformer import language_checkpoint
 from loopformer.backbone import ScratchBackbone
-from loopformer.evaluation import execution
+from loopformer.evaluation import execution, writer
 from loopformer.generation import Response
 from loopformer.language_model import LanguageModel
 from loopformer.tokenizer import tiny_tokenizer
@@ -154,7 +154,7 @@ def teach(monkeypatch, rendering, level, spoil=lambda text: text) -> None:
         texts = [spoil(table.get(TINY.decode(ids), "lost")) for ids in prompts]
         return [Response(TINY(text, add_special_tokens=False)["input_ids"], True, len(text)) for text in texts]
 
-    monkeypatch.setattr(execution, "generate_greedy", generate)
+    monkeypatch.setattr(writer, "generate_greedy", generate)
 
 
 def spoiled(text: str) -> str:
@@ -198,7 +198,7 @@ def test_refusals_are_in_the_summary(checkpoint, monkeypatch, tmp_path):
     def generate(_lm, prompts, *_):
         return [Response(TINY(" 1")["input_ids"], True, 2)] * len(prompts)
 
-    monkeypatch.setattr(execution, "generate_greedy", generate)
+    monkeypatch.setattr(writer, "generate_greedy", generate)
     asked = options(programs=PublishedPrograms(source=str(tmp_path / "c.jsonl")), rendering=OutputOnly())
     summary = execution.evaluate_execution(language_checkpoint.load(checkpoint), asked)
     assert summary["all"] == {"low": 0, "high": 1, "count": 1, "accuracy": 1.0, "tokens": 2.0}

@@ -8,16 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from test_evaluate import ROOT, ignore, saved
+from test_machine_benchmark import loaded as machine_model
 
-from loopformer import checkpoint
+import evaluate
+from loopformer import checkpoint, language_checkpoint
+from loopformer.backbone import ScratchBackbone
+from loopformer.evaluation import grammar_benchmark, writer
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
+from loopformer.evaluation.machine_model import LoopedMachine
 from loopformer.evaluation.partial import PartialResults
 from loopformer.evaluation.trace import Part
+from loopformer.language_model import LanguageModel
 
 OPTIONS = ("--graph.graphs=4", "--graph.counts=1-24", "--graph.batch_size=64", "--graph.native_sample=0")
 
@@ -72,10 +80,10 @@ def test_finished_parts_are_not_run_again_and_never_mixed(tmp_path: Path) -> Non
     again = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert {name for name in stamps if again[name] != stamps[name]} == {"part_00004.safetensors"}
     assert all(torch.equal(tensor, second.tensors()[name]) for name, tensor in first.tensors().items())
-    with pytest.raises(ValueError, match="another model, graphs or options"):
+    with pytest.raises(ValueError, match="another model, questions or options"):
         evaluate_graphs(model, GraphOptions(counts="1-4", graphs=1, batch_size=16), ignore, ignore, folder)
     other = checkpoint.load(saved(tmp_path / "other", "StopHead", "full"))
-    with pytest.raises(ValueError, match="another model, graphs or options"):
+    with pytest.raises(ValueError, match="another model, questions or options"):
         evaluate_graphs(other, options, ignore, ignore, folder)
 
 
@@ -97,3 +105,107 @@ def test_a_part_survives_its_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="delete it"):
         kept.get(1, lambda: part)
     assert PartialResults(None, {}).get(0, lambda: part)[0] is part
+
+
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+}
+WRITTEN = {
+    "traces": ["--benchmark=traces", "--traces.style=trace", "--traces.counts=1,2,3", "--traces.graphs=1",
+               "--traces.batch_size=9", "--traces.max_new_tokens=4"],
+    "office": ["--benchmark=program", "--program.part=office", "--program.office.arm=few_shot_python",
+               "--program.office.splits=composition", "--program.office.per_family=2",
+               "--program.office.batch_size=3", "--program.office.max_new_tokens=4", "--program.office.listing=false"],
+    "execution": ["--benchmark=program", "--program.part=traces", "--program.traces.programs=GeneratedPrograms",
+                  "--program.traces.programs.count=6",
+                  "--program.traces.rendering=DynamicScratchpad", "--program.traces.true_states=true",
+                  "--program.traces.batch_size=4", "--program.traces.max_new_tokens=3"],
+    "machine": ["--benchmark=program", "--program.part=machine", "--program.machine.task=registers",
+                "--program.machine.rendering=MachineDynamicScratchpad", "--program.machine.splits=[trained,ending]",
+                "--program.machine.machines=3", "--program.machine.longest=2", "--program.machine.batch_size=2",
+                "--program.machine.max_new_tokens=3"],
+    "lanes": ["--benchmark=grammar", "--grammar.lane=answer,gym", "--grammar.puzzles=brackets",
+              "--grammar.max_new_tokens=2", "--grammar.listing=false", "--grammar.batch_size=32"],
+}  # fmt: skip
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing between it and the test may handle it."""
+
+
+def evaluated(model: Path, output: Path, options: list[str]) -> dict[str, bytes]:
+    """Evaluate; return the files but for what tells seconds."""
+    evaluate.main(["--checkpoint", str(model), "--output", str(output), "--name", "m", *options])
+    assert not (output / "partial").exists()
+    found = {path.name: path.read_bytes() for path in output.iterdir()}
+    summary = json.loads(found["summary.json"])
+    summary.pop("timing", None)
+    return found | {"summary.json": json.dumps(summary).encode(), "report.html": b""}
+
+
+def dies_after(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
+    left = [calls]
+
+    def call(*given: Any, **named: Any) -> Any:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return function(*given, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_what_an_ordinary_model_wrote_is_not_written_again(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    words = ["machines", "machine_text", "moves"]
+    language_checkpoint.save(tmp_path / "m", LanguageModel(ScratchBackbone(dict(SIZES), words=words)), {}, {})
+    whole = evaluated(tmp_path / "m", tmp_path / "whole", WRITTEN[kind])
+    generate = writer.generate_greedy
+    monkeypatch.setattr(writer, "generate_greedy", dies_after(generate, 2))
+    with pytest.raises(Killed):
+        evaluated(tmp_path / "m", tmp_path / "killed", WRITTEN[kind])
+    assert len(list((tmp_path / "killed" / "partial").glob("batch_*.json"))) == 2
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        writer, "generate_greedy", lambda lm, prompts, *more: asked.append(prompts) or generate(lm, prompts, *more)
+    )
+    assert evaluated(tmp_path / "m", tmp_path / "killed", WRITTEN[kind]) == whole
+    resumed = len(asked)
+    evaluated(tmp_path / "m", tmp_path / "again", WRITTEN[kind])
+    assert len(asked) - resumed == resumed + 2, "two batches came from their files"
+
+
+@pytest.mark.parametrize("kind", ["machine", "grammar"])
+def test_finished_rollouts_of_machines_are_not_run_again(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "machine":
+        model, owner = machine_model(tmp_path).directory, LoopedMachine
+        part = "--program.machine"
+        options = ["--benchmark=program", "--program.part=machine", f"{part}.task=fsm", f"{part}.machines=4"]
+        options += [f"{part}.batch_size=2", f"{part}.longest=6"]
+        changed = f"{part}.seed=5"
+    else:
+        model, owner = ROOT / "checkpoints" / "tiny-brackets", grammar_benchmark
+        options = ["--benchmark=grammar", "--grammar.depths=1,2,3", "--grammar.per_depth=2", "--grammar.suite=false"]
+        options += ["--grammar.batch_size=4"]
+        changed = "--grammar.slack=3"
+    whole = evaluated(model, tmp_path / "whole", options)
+    run = owner._run
+    monkeypatch.setattr(owner, "_run", dies_after(run, 2))
+    with pytest.raises(Killed):
+        evaluated(model, tmp_path / "killed", options)
+    kept = sorted((tmp_path / "killed" / "partial").iterdir())
+    assert [path.name for path in kept] == ["part_00000.safetensors", "part_00001.safetensors"]
+    monkeypatch.setattr(owner, "_run", run)
+    with pytest.raises(SystemExit):
+        evaluated(model, tmp_path / "killed", [*options, changed])
+    assert evaluated(model, tmp_path / "killed", options) == whole

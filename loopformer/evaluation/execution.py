@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.limits import Limits
@@ -33,8 +35,11 @@ from datamodules.tasks.traces.scoring import (
 )
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import TextEncoder
+from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.progress import progress_bar
+from loopformer.evaluation.writer import Writer
 from loopformer.files import atomic_path
-from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
+from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 
 
@@ -81,33 +86,45 @@ class Asker:
         checkpoint: the model.
         max_new_tokens: budget of each response.
         batch_size: prompts of one batch.
+        advance: called with the number of responses of each batch.
+        folder: where finished batches are kept; None to keep nothing.
     """
 
-    def __init__(self, checkpoint: LanguageCheckpoint, max_new_tokens: int, batch_size: int) -> None:
-        self._lm, self._tokenizer = checkpoint.lm, checkpoint.tokenizer
+    def __init__(
+        self,
+        checkpoint: LanguageCheckpoint,
+        max_new_tokens: int,
+        batch_size: int,
+        advance: Callable[[int], object] = lambda _: None,
+        folder: Path | None = None,
+    ) -> None:
+        self._writer, self._tokenizer, self._advance = Writer(checkpoint, folder), checkpoint.tokenizer, advance
         self._encoder = TextEncoder(checkpoint.tokenizer)
         self._budget, self._size = max_new_tokens, batch_size
-        self._ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
 
     def __call__(self, prompts: Sequence[str]) -> list[tuple[str, int]]:
         """Return text and number of tokens of each response."""
         found: list[Response] = []
         for begin in range(0, len(prompts), self._size):
             ids = self._encoder.encode(prompts[begin : begin + self._size])
-            found += generate_greedy(self._lm, ids, self._budget, self._ends)
+            found += self._writer(ids, self._budget)
+            self._advance(len(ids))
         return [(read_response(self._tokenizer, response), response.tokens) for response in found]
 
 
 def _roll_outs(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad, calls: int | None) -> list[Answer]:
     """Run all programs side by side, one batch of prompts per step."""
-    runs = []
-    for trace in traces:
-        needed = len(trace.events[:: rendering.steps]) + 1
-        runs.append(RollOut(trace, rendering, 2 * needed if calls is None else calls))
+    limits = [2 * _calls(trace, rendering) if calls is None else calls for trace in traces]
+    runs = [RollOut(trace, rendering, limit) for trace, limit in zip(traces, limits, strict=True)]
     while going := [run for run in runs if run.answer is None]:
         for run, (text, tokens) in zip(going, ask([run.prompt for run in going]), strict=True):
             run.accept(text, tokens)
     return [run.answer for run in runs if run.answer is not None]
+
+
+def _calls(trace: Trace, rendering: Rendering) -> int:
+    """Responses that a right run takes."""
+    return len(trace.events[:: rendering.steps]) + 1 if isinstance(rendering, DynamicScratchpad) else 1
 
 
 def _single_steps(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad) -> list[Answer]:
@@ -133,12 +150,21 @@ def _written(ask: Asker, traces: Sequence[Trace], rendering: Rendering) -> list[
     return answers
 
 
-def evaluate_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions) -> dict[str, Any]:
+def evaluate_execution(
+    checkpoint: LanguageCheckpoint,
+    options: ExecutionOptions,
+    advance: Callable[[int], object] = lambda _: None,
+    begin: Callable[[int], object] = lambda _: None,
+    partial_results: Path | None = None,
+) -> dict[str, Any]:
     """Ask a model to execute programs.
 
     Args:
         checkpoint: the model.
         options: programs, rendering and budgets.
+        advance: called with the number of responses finished.
+        begin: called once with the number of responses; a model that runs on its own states may need fewer or more.
+        partial_results: folder in which finished batches are kept; None to keep nothing.
 
     Returns:
         The summary: "all" and "by_run_length" with count, accuracy, state accuracy and tokens; what was refused.
@@ -158,8 +184,9 @@ def evaluate_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions
                 traces.append(one.trace)
     if not traces:
         raise ValueError(f"programs: none of {len(found)} could be traced; the first: {refused[:1]}")
-    ask = Asker(checkpoint, options.max_new_tokens, options.batch_size)
     rendering = options.rendering
+    begin(sum(_calls(trace, rendering) for trace in traces))
+    ask = Asker(checkpoint, options.max_new_tokens, options.batch_size, advance, partial_results)
     if not isinstance(rendering, DynamicScratchpad):
         answers = _written(ask, traces, rendering)
     elif options.true_states:
@@ -198,5 +225,8 @@ def run_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions, out
         FileExistsError: the folder holds results and `overwrite` is False.
     """
     with atomic_path(output / "summary.json", overwrite) as path:
-        summary = evaluate_execution(checkpoint, options) | {"digests": checkpoint.digests()}
+        with progress_bar(Console(), "responses") as (advance, begin):
+            summary = evaluate_execution(checkpoint, options, advance, begin, output / PARTIAL)
+        summary["digests"] = checkpoint.digests()
         path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    discard(output / PARTIAL)

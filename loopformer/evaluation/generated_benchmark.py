@@ -7,9 +7,9 @@ python evaluate.py --checkpoint Qwen/Qwen2.5-0.5B-Instruct --benchmark traces --
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from datamodules.tasks.graph import KINDS, Graphs
 from datamodules.tasks.graph_text import NEW_TOKENS, STYLES, GraphTexts, GraphTextStyle
 from loopformer.evaluation.generated_store import GeneratedMetadata, GeneratedStore, pack_texts
 from loopformer.evaluation.graph_benchmark import GraphOptions, choose_graphs, parse_counts
-from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
+from loopformer.evaluation.writer import Writer
+from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 
 TRAINED = "trained"
@@ -62,6 +63,7 @@ def evaluate_traces(
     options: TraceOptions,
     advance: Callable[[int], object],
     begin: Callable[[int], object],
+    partial_results: Path | None = None,
 ) -> tuple[GeneratedStore, float]:
     """Run the benchmark.
 
@@ -70,6 +72,7 @@ def evaluate_traces(
         options: graphs, counts and style.
         advance: called with the number of queries finished.
         begin: called once with the number of all queries.
+        partial_results: folder in which finished batches are kept; None to keep nothing.
 
     Returns:
         The responses, and the seconds that generating them took.
@@ -86,15 +89,13 @@ def evaluate_traces(
     steps = np.tile(np.array(counts), len(graphs))
     instance = np.repeat(np.arange(len(graphs)), len(counts))
 
-    clock = time.perf_counter()
+    writer = Writer(checkpoint, partial_results)
     responses: list[tuple[str, Response]] = [("", Response([], False, 0))] * len(steps)
-    for rows, answered in _respond(
-        checkpoint, GraphTextBatcher(checkpoint.tokenizer, texts), graphs, steps, options, budget
-    ):
+    batcher = GraphTextBatcher(checkpoint.tokenizer, texts)
+    for rows, answered in _respond(checkpoint, writer, batcher, graphs, steps, options.batch_size, budget):
         for row, answer in zip(rows.tolist(), answered, strict=True):
             responses[row] = answer
         advance(len(rows))
-    seconds = time.perf_counter() - clock
 
     text, text_end = pack_texts([written for written, _ in responses])
     store = GeneratedStore(
@@ -117,7 +118,7 @@ def evaluate_traces(
         stratum=torch.from_numpy(stratum.astype(np.int16)),
         facts={name: torch.from_numpy(values.astype(np.int32)) for name, values in graphs.facts().items()},
     )
-    return store, seconds
+    return store, writer.seconds
 
 
 def find_style(checkpoint: LanguageCheckpoint, style: str) -> GraphTextStyle:
@@ -137,22 +138,22 @@ def find_style(checkpoint: LanguageCheckpoint, style: str) -> GraphTextStyle:
 
 def _respond(
     checkpoint: LanguageCheckpoint,
+    writer: Writer,
     batcher: GraphTextBatcher,
     graphs: Graphs,
     steps: np.ndarray,
-    options: TraceOptions,
+    size: int,
     budget: int,
 ) -> Iterator[tuple[np.ndarray, list[tuple[str, Response]]]]:
     """Yield the queries of a batch and their texts; queries of one count together, since they end together."""
-    lm, tokenizer = checkpoint.lm, checkpoint.tokenizer
-    ends = end_token_ids(lm, tokenizer)
+    tokenizer = checkpoint.tokenizer
     plain = batcher.texts.is_message and tokenizer.chat_template is None
     per_graph = len(steps) // len(graphs)
     order = np.argsort(steps, kind="stable")
-    for begin in range(0, len(order), options.batch_size):
-        rows = order[begin : begin + options.batch_size]
+    for begin in range(0, len(order), size):
+        rows = order[begin : begin + size]
         asked = batcher.batch(graphs[rows // per_graph], steps[rows], facts={})
-        responses = generate_greedy(lm, asked.prompts(), budget, ends)
+        responses = writer(asked.prompts(), budget)
         yield rows, [_read(response, read_response(tokenizer, response), plain) for response in responses]
 
 

@@ -11,6 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 from loopformer import language_checkpoint
 from loopformer.evaluation.generated_benchmark import TraceOptions, evaluate_traces
 from loopformer.evaluation.generated_summary import generated_markdown, generated_table, summarize_generated
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import write_text
@@ -44,11 +45,12 @@ def run_generated(
     console = Console()
     precision = torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None)
     with progress_bar(console) as (advance, begin), precision:
-        store, seconds = evaluate_traces(model, options, advance=advance, begin=begin)
+        store, seconds = evaluate_traces(model, options, advance, begin, output / PARTIAL)
     summary = summarize_generated(store)
     summary["timing"] = {"generation": seconds}
     store.save(output / "outcomes.safetensors", overwrite)
     write_text(output / "table.md", generated_markdown(summary), overwrite)
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+    discard(output / PARTIAL)
     console.print(generated_table(summary, f"{name}, style {summary['style']}: {summary['queries']:,} queries"))
     console.print(f"generation took {seconds:.1f} s; open {output / 'table.md'}")

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +29,10 @@ from datamodules.tasks.grammar.lanes import LANES
 from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
-from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
+from loopformer.evaluation.partial import PartialTensors, number_types
+from loopformer.evaluation.trace import READ_EVERY
 from loopformer.looped import LoopedTransformer
 from loopformer.metrics.functional import stop_loop
 
@@ -190,6 +195,7 @@ def evaluate_grammar(
     options: GrammarOptions,
     advance: Callable[[int], None] = lambda _: None,
     begin: Callable[[int], None] = lambda _: None,
+    partial_results: Path | None = None,
 ) -> OutcomeStore:
     """Run the benchmark.
 
@@ -198,9 +204,11 @@ def evaluate_grammar(
         options: what to evaluate.
         advance: called with the number of instances finished.
         begin: called once with the number of all instances.
+        partial_results: folder for finished batches, from which a killed evaluation goes on; None to keep nothing.
 
     Raises:
-        ValueError: an option is out of range, or the model's labels are not the moves.
+        ValueError: an option is out of range, the model's labels are not the moves, or `partial_results` holds batches
+            of another evaluation.
     """
     network = checkpoint.network
     questions = choose_questions(checkpoint, options)
@@ -218,10 +226,13 @@ def evaluate_grammar(
     facts: dict[str, Tensor] = {
         name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()
     }
-    for rows, batch in _batches(questions, batcher, steps, options.batch_size):
+    digests = _digests(checkpoint, questions)
+    identity = {"digests": digests, "options": asdict(options), **number_types(network.label_ids.device.type)}
+    kept = PartialTensors(partial_results, identity)
+    for number, (rows, batch) in enumerate(_batches(questions, batcher, steps, options.batch_size)):
         count = batch.labels.shape[1] + options.slack
-        read, stopped = _run(network, batch, count)
-        read = numbers[read.long()]
+        part, _ = kept.get(number, partial(_run, network, batch, count))
+        read, stopped = numbers[part["moves"].long()], part["stops"]
         letters[rows, :count] = read
         letters[rows, count:] = read[:, -1:]  # never counted: these loops lie beyond the slack
         reference[rows, : batch.labels.shape[1]] = batch.labels.to(torch.int16)
@@ -235,7 +246,7 @@ def evaluate_grammar(
             labels=names if len(names) == len(network.labels) else (*names, NO_MOVE),
             loops=loops,
             cap=loops,
-            digests=_digests(checkpoint, questions),
+            digests=digests,
             trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
             fact_values=questions.fact_values,
         ),
@@ -261,19 +272,23 @@ def _batches(
 
 
 @torch.inference_mode()
-def _run(network: LoopedTransformer, batch: Batch, loops: int) -> tuple[Tensor, Tensor]:
-    """Return the moves [B, T] int16 and the stop loops [B] int32 of a rollout."""
-    rollout = network.rollout(batch.to(network.label_ids.device), loops)
-    stops = None if rollout.stop_logits is None else stop_loop(rollout.stop_logits)
-    stops = torch.zeros(len(batch), dtype=torch.int32) if stops is None else stops.to("cpu", torch.int32)
-    return rollout.letter_logits.argmax(-1).to("cpu", torch.int16), stops
+def _run(network: LoopedTransformer, batch: Batch, loops: int) -> dict[str, Tensor]:
+    """Return the `moves` [B, T] int16 and the `stops` [B] int32 of a rollout; it holds few states at a time."""
+    batch = batch.to(network.label_ids.device)
+    start = network.start(batch)
+    states = network.states(start)
+    moves, answers = [], []
+    for done in range(0, loops, READ_EVERY):
+        chunk = list(islice(states, min(READ_EVERY, loops - done)))
+        answers += [network.recurrence.answer(state, start.memory).clone() for state in chunk]
+        moves.append(network.read(chunk, start).argmax(-1).to("cpu", torch.int16))
+    stops = torch.zeros(len(batch), dtype=torch.int32)
+    if network.halting is not None:
+        stops = stop_loop(network.halt(network.halting_inputs(batch), list(answers))[0]).to("cpu", torch.int32)
+    return {"moves": torch.cat(moves, 1), "stops": stops}
 
 
 def _digests(checkpoint: Checkpoint, questions: Questions) -> dict[str, str]:
-    files = {"model": WEIGHTS, "config": CONFIG}
-    digests = {
-        name: hashlib.sha256((checkpoint.directory / file).read_bytes()).hexdigest() for name, file in files.items()
-    }
     view = questions.task.views[0]
     texts = "\n".join(questions.task.prompt(instance, view) for instance in questions.instances)
-    return {**digests, "instances": hashlib.sha256(texts.encode()).hexdigest()}
+    return {**checkpoint.digests(), "instances": hashlib.sha256(texts.encode()).hexdigest()}

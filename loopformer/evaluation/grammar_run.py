@@ -10,6 +10,7 @@ from rich.console import Console
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
 from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import write_text
@@ -32,11 +33,12 @@ def run_grammar(
         the summary.
     """
     with progress_bar(console, "runs") as (advance, begin):
-        store = evaluate_grammar(checkpoint, options, advance=advance, begin=begin)
+        store = evaluate_grammar(checkpoint, options, advance, begin, output / PARTIAL)
     summary = summarize_grammar(store)
     store.save(output / "outcomes.safetensors", overwrite)
     write_text(output / "table.md", grammar_markdown(summary), overwrite)
     write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+    discard(output / PARTIAL)
     console.print(grammar_table(summary, f"{name}: {summary['instances']:,} runs, percent"))
     console.print(f"written to {output}")
     return summary

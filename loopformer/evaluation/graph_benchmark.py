@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph import KINDS, Graphs
 from datamodules.tasks.graph_splits import benchmark, fresh, published
-from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.native import check_columns, check_native, native_seconds
 from loopformer.evaluation.outcomes import FORMAT, OutcomeMetadata, OutcomeStore
-from loopformer.evaluation.partial import PartialResults
+from loopformer.evaluation.partial import PartialResults, number_types
 from loopformer.evaluation.trace import Part, Request, countdown, join_parts, run_part
 from loopformer.looped import LoopedTransformer
 from loopformer.shared_prefix import can_share
@@ -206,10 +206,8 @@ def _run(
 
 def _identity(network: LoopedTransformer, digests: dict[str, str], request: Request, size: int) -> dict[str, Any]:
     """All that the numbers depend on, down to the last bit."""
-    device = network.label_ids.device.type
-    precision = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "float32"
     asked = {"counts": list(request.counts), "cap": request.cap, "loops": request.loops, "graphs_of_a_part": size}
-    return {"format": FORMAT, "digests": digests, "device": device, "precision": precision, **asked}
+    return {"format": FORMAT, "digests": digests, **number_types(network.label_ids.device.type), **asked}
 
 
 def _reference(graphs: Graphs, loops: int, repeats: int) -> torch.Tensor:
@@ -222,7 +220,4 @@ def _rows(graphs: int, counts: int, count_free: bool) -> torch.Tensor:
 
 
 def _digests(checkpoint: Checkpoint, graphs: Graphs) -> dict[str, str]:
-    def of(name: str) -> str:
-        return hashlib.sha256((checkpoint.directory / name).read_bytes()).hexdigest()
-
-    return {"model": of(WEIGHTS), "config": of(CONFIG), "graphs": hashlib.sha256(graphs.csv().encode()).hexdigest()}
+    return {**checkpoint.digests(), "graphs": hashlib.sha256(graphs.csv().encode()).hexdigest()}

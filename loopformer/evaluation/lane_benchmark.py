@@ -13,11 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
-
-import torch
 
 from datamodules.tasks.grammar.arms import EVALUATED, LETTER_TASKS, TrainedLanes
 from datamodules.tasks.grammar.bracket_task import BracketTask
@@ -36,8 +34,8 @@ from loopformer.evaluation.grammar_benchmark import (
     search_questions,
 )
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
-from loopformer.evaluation.partial import PartialRows
-from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
+from loopformer.evaluation.writer import Writer
+from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 
 RowT = TypeVar("RowT")
@@ -139,27 +137,29 @@ class LaneAsker:
         checkpoint: the model.
         asked: how it is asked.
         options: batch size and budgets.
+        folder: where finished batches are kept; None to keep nothing.
     """
 
-    def __init__(self, checkpoint: LanguageCheckpoint, asked: Asked, options: GrammarOptions) -> None:
-        self._lm, self._tokenizer = checkpoint.lm, checkpoint.tokenizer
+    def __init__(
+        self, checkpoint: LanguageCheckpoint, asked: Asked, options: GrammarOptions, folder: Path | None = None
+    ) -> None:
+        self._writer, self._tokenizer = Writer(checkpoint, folder), checkpoint.tokenizer
         self._asked, self._options = asked, options
         self._encoder = TextEncoder(checkpoint.tokenizer, thinking=options.thinking_tokens > 0)
-        self._ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
         self._plain = not asked.trained and checkpoint.tokenizer.chat_template is None
 
-    def parts(self, items: Sequence[LaneItem]) -> Iterator[tuple[int, Callable[[], list[dict[str, Any]]]]]:
-        """Yield the parts of an evaluation in a fixed order: number of replies, and what makes their rows."""
+    def rows(self, items: Sequence[LaneItem]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Ask batch after batch; yield the number of replies and their rows."""
         size = self._options.batch_size
         for lane in self._asked.lanes:
             able = [item for item in items if can_ask(item, lane)]
             if lane == "gym":
                 for group in _slices(sorted(able, key=lambda item: len(item.moves)), size):
-                    yield len(group), lambda group=group: self._gym(group)  # type: ignore[misc]
+                    yield len(group), self._gym(group)
                 continue
             calls = [call for item in able for call in self._calls(item, lane)]
             for some in _slices(sorted(calls, key=lambda call: (call.budget, len(call.ids))), size):
-                yield len(some), lambda some=some, lane=lane: self._rows(some, lane)  # type: ignore[misc]
+                yield len(some), self._rows(some, lane)
 
     def count(self, items: Sequence[LaneItem]) -> int:
         """Return the number of replies of an evaluation; a run in the gym counts as one."""
@@ -223,7 +223,7 @@ class LaneAsker:
     def _write(self, calls: Sequence[_Call]) -> list[dict[str, Any]]:
         """Let the model reply; each reply is cut at its own budget, whatever its batch's is."""
         budget = max(call.budget for call in calls)
-        responses = generate_greedy(self._lm, [call.ids for call in calls], budget, self._ends)
+        responses = self._writer([call.ids for call in calls], budget)
         return [self._reply(call, response) for call, response in zip(calls, responses, strict=True)]
 
     def _reply(self, call: _Call, response: Response) -> dict[str, Any]:
@@ -260,30 +260,17 @@ def ask_lanes(
         What it wrote, the puzzles, and how it was asked.
 
     Raises:
-        ValueError: see `find_asked`; or the folder holds parts of another evaluation.
+        ValueError: see `find_asked`.
     """
     asked = find_asked(checkpoint, options)
     items = find_items(asked, options)
-    asker = LaneAsker(checkpoint, asked, options)
+    asker = LaneAsker(checkpoint, asked, options, partial_results)
     begin(asker.count(items))
-    identity = {
-        "model": checkpoint.digests(),
-        "options": asdict(options),
-        "asked": [asked.lanes, asked.suites, asked.notation_name, asked.listing],
-        "items": items_digest(items),
-        "dtypes": [str(checkpoint.lm.dtype), _autocast_type(checkpoint.lm.device.type)],
-    }
-    store = PartialRows(partial_results, identity)
     rows: list[dict[str, Any]] = []
-    for number, (size, compute) in enumerate(asker.parts(items)):
-        found, _ = store.get(number, compute)
+    for size, found in asker.rows(items):
         rows += found
         advance(size)
     return _outputs(rows, items, asked), items, asked
-
-
-def _autocast_type(device: str) -> str | None:
-    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
 
 
 def items_digest(items: Sequence[LaneItem]) -> str:

@@ -5,8 +5,8 @@ Shape legend: B machines, T loops or written steps, b some of the machines.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,12 +18,15 @@ from datamodules.machine_batcher import MachineBatcher
 from datamodules.tasks.machines.family import FIELDS
 from datamodules.tasks.machines.machine import IntArray, Machines
 from datamodules.tasks.machines.words import END, STATES
-from loopformer.checkpoint import CONFIG, WEIGHTS, Checkpoint
+from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.machine_breakdown import Said
 from loopformer.evaluation.native import LOGIT_TOLERANCE
+from loopformer.evaluation.partial import PartialTensors
+from loopformer.evaluation.trace import READ_EVERY
 from loopformer.metrics import stop_loop
 
-READ_EVERY = 32
+LETTERS, ANSWERS = "<letters>", "<answers>"
+"""Names of tensors that are no state fields."""
 
 
 class MachineModel(ABC):
@@ -116,13 +119,15 @@ class LoopedMachine(MachineModel):
     Args:
         checkpoint: the model.
         batch_size: machines of one rollout.
+        parts: keeps finished rollouts; None to keep nothing. They are numbered as they are asked for.
 
     Raises:
         ValueError: its labels are not the letters, or its tokenizer does not know the words.
     """
 
-    def __init__(self, checkpoint: Checkpoint, batch_size: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, batch_size: int, parts: PartialTensors | None = None) -> None:
         self._checkpoint, self._network, self._size = checkpoint, checkpoint.network, batch_size
+        self._parts, self._asked = parts or PartialTensors(None, {}), 0
         self._batcher = MachineBatcher(self._network.backbone.tokenizer)
         if self._network.labels != list(self._batcher.labels.texts):
             raise ValueError(f"checkpoint: its labels {self._network.labels[:3]}... are not the machines' letters")
@@ -144,40 +149,41 @@ class LoopedMachine(MachineModel):
 
     def digests(self) -> dict[str, str]:
         """See `MachineModel`."""
-        files = (("model", WEIGHTS), ("config", CONFIG))
-        folder = self._checkpoint.directory
-        return {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for name, file in files}
+        return self._checkpoint.digests()
 
     def shares_runs(self, ends: bool) -> bool:
         """See `MachineModel`."""
         del ends
         return self._network.count_free
 
-    @torch.inference_mode()
     def say(self, machines: Machines, loops: int, count: int | None) -> Said:
         """See `MachineModel`: letters, fields and answer states of a forced number of loops."""
-        network = self._network
-        device = network.label_ids.device
-        letters, answers, fields = [], [], []
+        said = []
         for begin in range(0, len(machines), self._size):
-            batch = self._batcher.batch(machines[slice(begin, begin + self._size)], count or 1).to(device)
-            start = network.start(batch)
-            states = network.states(start)
-            shown, kept, named = [], [], []
-            for done in range(0, loops, READ_EVERY):
-                chunk = list(islice(states, min(READ_EVERY, loops - done)))
-                states_of = [network.recurrence.answer(state, start.memory) for state in chunk]
-                shown.append(network.read(chunk, start).argmax(-1).short().cpu())
-                kept.append(torch.stack(states_of, 1).float())
-                if network.state_heads is not None:
-                    read = network.read_fields(chunk, states_of, start)
-                    named.append({name: logits[:, 1:].argmax(-1).short().cpu() for name, logits in read.items()})
-            letters.append(torch.cat(shown, 1))
-            answers.append(torch.cat(kept, 1))
-            names = named[0] if named else ()
-            fields.append({name: torch.cat([piece[name] for piece in named], 1) for name in names})
-        joined = {name: torch.cat([piece[name] for piece in fields]) for name in fields[0]}
-        return Said(torch.cat(letters), joined, torch.cat(answers))
+            some = machines[slice(begin, begin + self._size)]
+            said.append(self._parts.get(self._asked, partial(self._run, some, loops, count))[0])
+            self._asked += 1
+        joined = {name: torch.cat([part[name] for part in said]) for name in sorted(said[0])}
+        letters, answers = joined.pop(LETTERS), joined.pop(ANSWERS)
+        return Said(letters, joined, answers.to(self._network.label_ids.device))
+
+    @torch.inference_mode()
+    def _run(self, machines: Machines, loops: int, count: int | None) -> dict[str, Tensor]:
+        """Roll some machines out: letters [b, T], answer states [b, T, D] and fields [b, T] by name."""
+        network = self._network
+        start = network.start(self._batcher.batch(machines, count or 1).to(network.label_ids.device))
+        states = network.states(start)
+        read: list[dict[str, Tensor]] = []
+        for done in range(0, loops, READ_EVERY):
+            chunk = list(islice(states, min(READ_EVERY, loops - done)))
+            answers = [network.recurrence.answer(state, start.memory) for state in chunk]
+            logits = {LETTERS: network.read(chunk, start)}
+            if network.state_heads is not None:
+                fields = network.read_fields(chunk, answers, start)
+                logits |= {name: values[:, 1:] for name, values in fields.items()}
+            labels = {name: values.argmax(-1).short().cpu() for name, values in logits.items()}
+            read.append({**labels, ANSWERS: torch.stack(answers, 1).float().cpu()})
+        return {name: torch.cat([piece[name] for piece in read], 1) for name in read[0]}
 
     @torch.inference_mode()
     def stops(self, machines: Machines, said: Said, rows: np.ndarray, count: int) -> Tensor:

@@ -15,6 +15,7 @@ Shape legend: B machines, T written steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ from datamodules.text import TextEncoder
 from loopformer.evaluation.machine_benchmark import SLACK, MachineOptions
 from loopformer.evaluation.machine_breakdown import Said, Writing
 from loopformer.evaluation.machine_model import MachineModel
-from loopformer.generation import Response, end_token_ids, generate_greedy, read_response
+from loopformer.evaluation.writer import Writer
+from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 
 NOTHING = len(STATES)
@@ -64,6 +66,7 @@ class WrittenMachine(MachineModel):
     Args:
         checkpoint: the model.
         options: rendering, worked examples and budgets.
+        folder: where finished batches are kept; None to keep nothing.
 
     Raises:
         ValueError: the model's folder does not tell how it was trained and no rendering is given.
@@ -71,10 +74,10 @@ class WrittenMachine(MachineModel):
 
     labels = (*STATES, "nothing")
 
-    def __init__(self, checkpoint: LanguageCheckpoint, options: MachineOptions) -> None:
+    def __init__(self, checkpoint: LanguageCheckpoint, options: MachineOptions, folder: Path | None = None) -> None:
         self._checkpoint, self._options = checkpoint, options
         self._encoder = TextEncoder(checkpoint.tokenizer)
-        self._ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
+        self._writer = Writer(checkpoint, folder)
         self.rendering = find_rendering(checkpoint, options.rendering)
         self.trajectory = self.rendering.trajectory
         self._worked = worked_examples(options.task, self.rendering, options.worked)
@@ -194,7 +197,7 @@ class WrittenMachine(MachineModel):
         for begin in range(0, len(order), options.batch_size):
             rows = order[begin : begin + options.batch_size]
             budget = options.max_new_tokens or int(budgets[rows].max())
-            responses = generate_greedy(self._checkpoint.lm, [prompts[row] for row in rows], budget, self._ends)
+            responses = self._writer([prompts[row] for row in rows], budget)
             for row, response in zip(rows, responses, strict=True):
                 answers[row] = self._read(read_response(tokenizer, response), response)
         return answers

@@ -23,8 +23,9 @@ from datamodules.tasks.office.scoring import run_output
 from datamodules.tasks.office.splits import SPLITS, evaluation
 from datamodules.text import TextEncoder
 from loopformer.evaluation.office_outputs import OfficeOutput, score_outputs, write_results
+from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.writer import Writer
 from loopformer.files import atomic_path
-from loopformer.generation import end_token_ids, generate_greedy
 from loopformer.language_checkpoint import LanguageCheckpoint
 
 OUTPUTS = "outputs.jsonl"
@@ -109,8 +110,9 @@ def evaluate_office(
     items = [item for name in options.split_names for item in _chosen(name, options.per_family)]
     seed = int(checkpoint.provenance.get("seed", 0)) if options.seed is None else options.seed
     begin(len(items) * arm.turns)
+    writer = Writer(checkpoint, output / PARTIAL)
     with PythonSandbox() as sandbox:
-        outputs = ask(checkpoint, arm, asked.listing, items, seed, options, sandbox, advance)
+        outputs = ask(checkpoint, writer, arm, asked.listing, items, seed, options, sandbox, advance)
         with atomic_path(output / OUTPUTS, overwrite) as temporary:
             temporary.write_text("".join(json.dumps(asdict(one)) + "\n" for one in outputs), encoding="utf-8")
         scored = score_outputs(outputs, sandbox)
@@ -123,7 +125,9 @@ def evaluate_office(
         "max_new_tokens": options.max_new_tokens,
         "per_family": options.per_family,
     }
-    return write_results(output, scored, more, overwrite)
+    summary = write_results(output, scored, more, overwrite)
+    discard(output / PARTIAL)
+    return summary
 
 
 def find_prompt(checkpoint: LanguageCheckpoint, options: OfficeOptions) -> TrainedPrompt:
@@ -146,6 +150,7 @@ def find_prompt(checkpoint: LanguageCheckpoint, options: OfficeOptions) -> Train
 
 def ask(
     checkpoint: LanguageCheckpoint,
+    writer: Writer,
     arm: Arm,
     listing: bool,
     items: Sequence[OfficeItem],
@@ -156,14 +161,14 @@ def ask(
 ) -> list[OfficeOutput]:
     """Let the model write for every item, in one call or two."""
     firsts = [prompt(item, arm, listing) for item in items]
-    written = write(checkpoint, firsts, arm, options, advance)
+    written = write(checkpoint, writer, firsts, arm, options, advance)
     seconds: list[Written | None] = [None] * len(items)
     if arm.executed:
         results = [run_output(one.text, arm, sandbox) for one in written]
         again = [
             second_prompt(first, one.text, result) for first, one, result in zip(firsts, written, results, strict=True)
         ]
-        seconds = list(write(checkpoint, again, arm, options, advance))
+        seconds = list(write(checkpoint, writer, again, arm, options, advance))
     return [
         OfficeOutput(
             item.name,
@@ -179,6 +184,7 @@ def ask(
 
 def write(
     checkpoint: LanguageCheckpoint,
+    writer: Writer,
     prompts: Sequence[str],
     arm: Arm,
     options: OfficeOptions,
@@ -187,13 +193,12 @@ def write(
     """Continue prompts greedily, prompts of like length together."""
     encoder = TextEncoder(checkpoint.tokenizer)
     ids = encoder.encode([encoder.chat(text) for text in prompts])
-    ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
     plain = not arm.trained and checkpoint.tokenizer.chat_template is None
     order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
     written: dict[int, Written] = {}
     for start in range(0, len(order), options.batch_size):
         rows = order[start : start + options.batch_size]
-        responses = generate_greedy(checkpoint.lm, [ids[row] for row in rows], options.max_new_tokens, ends)
+        responses = writer([ids[row] for row in rows], options.max_new_tokens)
         for row, response in zip(rows, responses, strict=True):
             text = str(checkpoint.tokenizer.decode(response.ids))
             written[row] = Written(text.partition(BLANK_LINE)[0] if plain else text, response.tokens)

@@ -1,7 +1,7 @@
-"""Finished parts of an evaluation on disk, so that a killed run loses at most the part it was at.
+"""Finished parts of an evaluation of a looped model on disk, so that a killed run loses at most the part it was at.
 
-Each part is one file, written atomically, that carries the digest of everything the numbers depend on: tensors of a
-looped model's parts as safetensors (`PartialResults`), what a language model wrote as JSON (`PartialRows`).
+Each part is one safetensors file, written atomically, that carries the digest of everything the numbers depend on.
+What ordinary models write is kept by `loopformer.evaluation.writer`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from loopformer.evaluation.trace import Part
 from loopformer.files import atomic_path
+
+PARTIAL = "partial"
+"""Folder of the parts within the folder of results."""
 
 LOGITS = "logits."
 
@@ -29,15 +34,10 @@ PartT = TypeVar("PartT")
 class Parts(ABC, Generic[PartT]):
     """Parts of one evaluation in a folder, or in memory alone.
 
-    Attributes:
-        suffix: of the files.
-
     Args:
         folder: where the parts are kept, or None to keep nothing.
-        identity: all that the numbers depend on, as plain JSON types: model, graphs, options.
+        identity: all that the numbers depend on, as plain JSON types: model, questions, options.
     """
-
-    suffix: ClassVar[str]
 
     def __init__(self, folder: Path | None, identity: dict[str, Any]) -> None:
         self.folder = folder
@@ -49,81 +49,77 @@ class Parts(ABC, Generic[PartT]):
         Raises:
             ValueError: the folder holds a part of another evaluation, or a file that is none.
         """
-        path = None if self.folder is None else self.folder / f"part_{number:05d}.{self.suffix}"
+        path = None if self.folder is None else self.folder / f"part_{number:05d}.safetensors"
         if path is not None and path.is_file():
             return self._load(path)
         begin = time.perf_counter()
         part = compute()
         seconds = time.perf_counter() - begin
         if path is not None:
-            self._save(path, part, seconds)
+            metadata = {"digest": self.digest, "seconds": repr(seconds)}
+            tensors = {name: t.contiguous().clone() for name, t in self.to_tensors(part).items()}
+            with atomic_path(path) as temporary:
+                save_file(tensors, temporary, metadata=metadata)
         return part, seconds
 
     @abstractmethod
-    def _save(self, path: Path, part: PartT, seconds: float) -> None:
-        """Write a part."""
+    def to_tensors(self, part: PartT) -> dict[str, Tensor]:
+        """Reduce a part to named tensors."""
 
     @abstractmethod
+    def from_tensors(self, tensors: dict[str, Tensor]) -> PartT:
+        """Build a part from its tensors."""
+
     def _load(self, path: Path) -> tuple[PartT, float]:
-        """Read a part and the seconds it took."""
-
-    def _check(self, path: Path, digest: object) -> None:
-        if digest != self.digest:
-            raise ValueError(
-                f"{path.parent} holds parts of an evaluation with another model, graphs or options: delete the folder "
-                "or choose another output."
-            )
-
-
-class PartialResults(Parts[Part]):
-    """Parts of an evaluation of a looped model."""
-
-    suffix = "safetensors"
-
-    def _save(self, path: Path, part: Part, seconds: float) -> None:
-        tensors = {"letters": part.letters, "stops": part.stops, "converged": part.converged}
-        if part.direct is not None:
-            tensors["direct"] = part.direct
-        tensors |= {f"{LOGITS}{graph}.{column}": rows for (graph, column), rows in part.logits.items()}
-        metadata = {"digest": self.digest, "seconds": repr(seconds)}
-        with atomic_path(path) as temporary:
-            save_file({name: t.contiguous().clone() for name, t in tensors.items()}, temporary, metadata=metadata)
-
-    def _load(self, path: Path) -> tuple[Part, float]:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{path} is not a part of an evaluation ({error}): delete it.") from error
-        self._check(path, metadata.get("digest"))
+        if metadata.get("digest") != self.digest:
+            raise ValueError(
+                f"{path.parent} holds parts of an evaluation with another model, questions or options: delete the "
+                "folder or choose another output."
+            )
+        return self.from_tensors(tensors), float(metadata["seconds"])
+
+
+class PartialResults(Parts[Part]):
+    """Parts of an evaluation on graphs."""
+
+    def to_tensors(self, part: Part) -> dict[str, Tensor]:
+        """See `Parts`."""
+        tensors = {"letters": part.letters, "stops": part.stops, "converged": part.converged}
+        if part.direct is not None:
+            tensors["direct"] = part.direct
+        return tensors | {f"{LOGITS}{graph}.{column}": rows for (graph, column), rows in part.logits.items()}
+
+    def from_tensors(self, tensors: dict[str, Tensor]) -> Part:
+        """See `Parts`."""
         logits = {}
         for name in [name for name in tensors if name.startswith(LOGITS)]:
             graph, column = name.removeprefix(LOGITS).split(".")
             logits[int(graph), int(column)] = tensors.pop(name)
-        converged = tensors["converged"]
-        part = Part(tensors["letters"], tensors.get("direct"), tensors["stops"], logits, converged)
-        return part, float(metadata["seconds"])
+        return Part(tensors["letters"], tensors.get("direct"), tensors["stops"], logits, tensors["converged"])
 
 
-class PartialRows(Parts[list[dict[str, Any]]]):
-    """Parts of an evaluation of a language model: rows of plain JSON data."""
+class PartialTensors(Parts[dict[str, Tensor]]):
+    """Parts of any evaluation, as named tensors."""
 
-    suffix = "json"
+    def to_tensors(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `Parts`."""
+        return part
 
-    def _save(self, path: Path, part: list[dict[str, Any]], seconds: float) -> None:
-        text = json.dumps({"digest": self.digest, "seconds": seconds, "rows": part})
-        with atomic_path(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    def from_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `Parts`."""
+        return tensors
 
-    def _load(self, path: Path) -> tuple[list[dict[str, Any]], float]:
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            digest, seconds, rows = found["digest"], float(found["seconds"]), list(found["rows"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a part of an evaluation ({error!r}): delete it.") from error
-        self._check(path, digest)
-        return rows, seconds
+
+def number_types(device: str) -> dict[str, str]:
+    """Device and number type of a looped model's numbers, for the identity of parts."""
+    autocast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "float32"
+    return {"device": device, "precision": autocast}
 
 
 def discard(folder: Path) -> None:

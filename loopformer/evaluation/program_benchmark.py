@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.machine_text import WrittenMachine
 from loopformer.evaluation.office_benchmark import OfficeOptions, evaluate_office
 from loopformer.evaluation.office_summary import markdown
+from loopformer.evaluation.partial import PARTIAL, PartialTensors, discard, number_types
 from loopformer.evaluation.progress import progress_bar
 
 
@@ -91,6 +92,7 @@ def _traces(options: ProgramOptions, place: Place) -> None:
 def _machine(options: ProgramOptions, place: Place) -> None:
     machine, model = options.machine, find_machine_model(options.machine, place)
     run_machines(model, place.output, machine, place.name, place.overwrite, Console())
+    discard(place.output / PARTIAL)
 
 
 def find_machine_model(options: MachineOptions, place: Place) -> MachineModel:
@@ -100,10 +102,12 @@ def find_machine_model(options: MachineOptions, place: Place) -> MachineModel:
         ValueError: an option that only ordinary models have was given for a looped one, or it cannot be loaded.
     """
     if language_checkpoint.is_language_model(place.checkpoint):
-        return WrittenMachine(language_checkpoint.load(place.checkpoint, place.device), options)
+        return WrittenMachine(language_checkpoint.load(place.checkpoint, place.device), options, place.output / PARTIAL)
     if options.rendering is not None or options.worked or options.max_new_tokens is not None:
         raise ValueError("machine: rendering, worked and max_new_tokens are of models that write; this one is looped")
-    return LoopedMachine(checkpoint.load(place.checkpoint, place.device), options.batch_size)
+    looped = checkpoint.load(place.checkpoint, place.device)
+    identity = {"digests": looped.digests(), "options": asdict(options), **number_types(place.device)}
+    return LoopedMachine(looped, options.batch_size, PartialTensors(place.output / PARTIAL, identity))
 
 
 PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office, "traces": _traces, "machine": _machine}
