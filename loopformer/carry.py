@@ -1,12 +1,12 @@
-"""What a loop hands to the next: the states of the marked cells, and nothing else.
+"""What a loop hands to the next: a chosen part of the state, and nothing else.
 
-    carry: {class_path: MarkedCarry, init_args: {fields: [head, top]}}
+    carry: {class_path: MarkedCarry, init_args: {fields: [head, top]}}      # cells recur: the marked ones alone
+    carry: {class_path: FieldCarry}                                         # the answer's state: what its fields say
 
-The heads of a machine carry its state; every other cell enters each loop as it entered the first, with P's output. What
-a loop does can then not depend on how many loops there were before it, nor on what a cell has heard of a far end of the
-string meanwhile: both differ on strings longer than those of the training.
+By default a loop hands on all that it has. What a loop does can then depend on how many loops there were before it, and
+on whatever the state has picked up meanwhile: both differ in runs longer than those of the training.
 
-Shape legend: B batch, N = C + 1 cells and answer, C cells, D hidden.
+Shape legend: B batch, L writable positions, N = C + 1 cells and answer, C cells, D hidden, V values of a field.
 """
 
 from __future__ import annotations
@@ -16,11 +16,44 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from loopformer.state_heads import FieldInputs, MarkerHead, StateHeads
+from loopformer.bridge import Bridge
+from loopformer.recurrence import Recurrence
+from loopformer.state_heads import ClassHead, FieldHead, FieldInputs, MarkerHead, StateHeads
 
 
-class MarkedCarry(nn.Module):
+class Carry(nn.Module):
+    """Interface of carries."""
+
+    def build(self, hidden_size: int, heads: StateHeads | None) -> None:
+        """Create the parameters, if there are any."""
+
+    def check(self, heads: StateHeads | None, recurrence: Recurrence, bridge: Bridge | None) -> None:
+        """Make sure that a network has what the carry needs.
+
+        Raises:
+            ValueError: it has not; names field and fix.
+        """
+        raise NotImplementedError
+
+    def forward(self, entering: Tensor, anchor: Tensor, inputs: FieldInputs, heads: StateHeads) -> Tensor:
+        """Choose what enters the next loop.
+
+        Args:
+            entering: [B, L, D] what would enter it, behind the bridge.
+            anchor: [B, L, D] P's output there.
+            inputs: what the heads may read of the state, one loop of it.
+            heads: the readouts of the state's fields.
+
+        Returns:
+            [B, L, D].
+        """
+        raise NotImplementedError
+
+
+class MarkedCarry(Carry):
     """Keep the states of the cells that the model itself marks; the others restart from P's output.
+
+    The heads of a machine carry its state; every other cell enters each loop as it entered the first.
 
     The marks are the most likely cells of some state fields, read from the state by their `MarkerHead`s, in training as
     in evaluation; labels are never looked at. The choice passes no gradient: a mark is learnt by its field's loss.
@@ -40,40 +73,102 @@ class MarkedCarry(nn.Module):
         self.fields = list(fields)
         self.answer = answer
 
-    def check(self, heads: StateHeads | None, loops_cells: bool) -> None:
-        """Make sure that a network has what the marks need.
+    def check(self, heads: StateHeads | None, recurrence: Recurrence, bridge: Bridge | None) -> None:
+        """See `Carry.check`: the cells must recur, and every field needs a `MarkerHead`."""
+        del bridge
+        if not recurrence.loops_cells:
+            raise ValueError("carry: MarkedCarry needs a recurrence whose cells recur; use FixedRules, or FieldCarry")
+        _check_fields(self.fields, heads, MarkerHead)
 
-        Raises:
-            ValueError: its cells do not recur, or a field has no MarkerHead; names field and fix.
-        """
-        if not loops_cells:
-            raise ValueError("carry: needs a recurrence whose cells recur; use FixedRules, or leave carry out")
-        readers = {} if heads is None else dict(heads.heads.items())
-        markers = [name for name, head in readers.items() if isinstance(head, MarkerHead)]
-        for name in self.fields:
-            if name not in markers:
-                raise ValueError(
-                    f"carry.fields: {name} has no MarkerHead in state_heads (there: {', '.join(markers) or 'none'})"
-                    "; give it one, or leave carry out"
-                )
-
-    def marked(self, cells: Tensor, mask: Tensor, heads: StateHeads) -> Tensor:
-        """Find the marked cells: states [B, C, D], real cells [B, C] -> [B, C] bool."""
+    def marked(self, inputs: FieldInputs, heads: StateHeads) -> Tensor:
+        """Find the marked cells [B, C] bool by the marks in the cells' states [B, 1, C, D]."""
+        assert inputs.mask is not None
         with torch.no_grad():
-            states = cells[:, None]
-            inputs = FieldInputs(answers=states, cells=states, mask=mask)
-            found = torch.zeros_like(mask)
+            found = torch.zeros_like(inputs.mask)
             for name in self.fields:
                 found.scatter_(1, heads.heads[name](inputs)[:, 0].argmax(-1, keepdim=True), value=True)
         return found
 
-    def forward(self, entering: Tensor, anchor: Tensor, marked: Tensor) -> Tensor:
-        """Take what would enter the next loop where it is kept, P's output `anchor` elsewhere.
-
-        Args:
-            entering: [B, N, D].
-            anchor: [B, N, D].
-            marked: [B, C] bool.
-        """
+    def forward(self, entering: Tensor, anchor: Tensor, inputs: FieldInputs, heads: StateHeads) -> Tensor:
+        """See `Carry.forward`: `entering` [B, N, D] where it is kept, P's output elsewhere."""
+        marked = self.marked(inputs, heads)
         kept = torch.cat([marked, torch.full_like(marked[:, :1], self.answer)], 1)
         return torch.where(kept[..., None], entering, anchor)
+
+
+class FieldCarry(Carry):
+    """Hand on nothing but the most likely value of every field: the sum of one learnt vector for each.
+
+    The state is read by the `ClassHead`s, in training as in evaluation (labels are never looked at), and the sum takes
+    the scale of P's output. A value is then as fresh after a thousand loops as after one; what the fields do not name is
+    lost. Gradients pass the choice as if the probabilities had been handed on (straight through).
+
+    Args:
+        fields: names of the fields; None for all.
+        eps: added to mean squares.
+    """
+
+    def __init__(self, fields: Sequence[str] | None = None, eps: float = 1e-6) -> None:
+        super().__init__()
+        if fields is not None and (not fields or len(set(fields)) != len(fields)):
+            raise ValueError(
+                f"carry.fields: got {list(fields)}; name one state field or more, each once, or none at all"
+            )
+        self.fields = None if fields is None else list(fields)
+        self.eps = eps
+
+    def check(self, heads: StateHeads | None, recurrence: Recurrence, bridge: Bridge | None) -> None:
+        """See `Carry.check`: one position loops, every field is a label that its state tells, nothing else enters."""
+        if bridge is not None:
+            raise ValueError("carry: FieldCarry stands in for the bridge; set bridge null")
+        if recurrence.writable != 1:
+            raise ValueError(
+                "carry: FieldCarry needs one looping position; use FixedPrompt with slots 1, or MarkedCarry"
+            )
+        if heads is None:
+            raise ValueError("carry: FieldCarry hands on state fields, and there are none; set state_heads")
+        _check_fields(self.fields or list(heads.heads), heads, ClassHead)
+        late = [name for name in self.fields or heads.heads if heads.heads[name].delay or heads.heads[name].reads_coda]
+        if late:
+            raise ValueError(
+                f"carry.fields: {late[0]} is not told by the state at its own loop; use delay 0, source state"
+            )
+
+    def build(self, hidden_size: int, heads: StateHeads | None) -> None:
+        """See `Carry.build`: a vector for every value of every field."""
+        assert heads is not None
+        chosen = self.fields or list(heads.heads)
+        sizes = {name: heads.sizes[name] for name in chosen}
+        self.values = nn.ParameterDict(
+            {
+                name: nn.Parameter(torch.randn(size, hidden_size))
+                for name, size in sizes.items()
+                if isinstance(size, int)
+            }
+        )
+
+    def forward(self, entering: Tensor, anchor: Tensor, inputs: FieldInputs, heads: StateHeads) -> Tensor:
+        """See `Carry.forward`; L is 1."""
+        parts = []
+        for name, vectors in self.values.items():
+            likely = heads.heads[name](inputs).softmax(-1)  # [B, 1, V]
+            chosen = torch.zeros_like(likely).scatter_(-1, likely.argmax(-1, keepdim=True), 1.0)
+            parts.append((chosen + likely - likely.detach()) @ vectors)
+        told = torch.stack(parts).sum(0)
+        scale = (_mean_square(anchor.float(), self.eps) / _mean_square(told, self.eps)).sqrt()
+        return (told * scale).to(entering.dtype)
+
+
+def _mean_square(x: Tensor, eps: float) -> Tensor:
+    return x.square().mean(-1, keepdim=True) + eps
+
+
+def _check_fields(fields: Sequence[str], heads: StateHeads | None, kind: type[FieldHead]) -> None:
+    readers = {} if heads is None else dict(heads.heads.items())
+    known = [name for name, head in readers.items() if isinstance(head, kind)]
+    for name in fields:
+        if name not in known:
+            raise ValueError(
+                f"carry.fields: {name} has no {kind.__name__} in state_heads (there: {', '.join(known) or 'none'})"
+                "; give it one, or leave carry out"
+            )

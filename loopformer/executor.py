@@ -129,7 +129,7 @@ class ExecutorModule(InitializedModule):
         unused parameters at every step), and AdamW would skip it in some updates, depending on how batches fall.
         """
         network = self.network
-        parts = [network.bridge, network.direct_head, network.halting, network.state_heads]
+        parts = [network.bridge, network.carry, network.direct_head, network.halting, network.state_heads]
         trained = [p for part in parts if part is not None for p in part.parameters() if p.requires_grad]
         return sum((p.flatten()[0] * 0.0 for p in trained), torch.zeros((), device=self.device))
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Network = LoopedTransformer | LanguageModel
 
-PARTS = ("backbone", "bridge", "direct_head", "halting", "state_heads")
+PARTS = ("backbone", "bridge", "carry", "direct_head", "halting", "state_heads")
 """Parts of a network that have weights, by their names in it."""
 
 TOKEN_ROWS = ("backbone.lm.model.embed_tokens.weight", "backbone.lm.lm_head.weight")
@@ -60,7 +60,8 @@ class ExportedWeights:
 
     Args:
         source: folder of the exported model.
-        parts: which parts to load: some of "backbone", "bridge", "direct_head", "halting" and "state_heads".
+        parts: which parts to load: some of "backbone", "bridge", "carry", "direct_head",
+            "halting" and "state_heads".
 
     Raises:
         ValueError: there is no such part, or none.

@@ -17,7 +17,7 @@ from datamodules.batch import Batch
 from loopformer.adaptation import Adaptation, RecurrentBlock
 from loopformer.backbone import Backbone, take_positions
 from loopformer.bridge import Bridge
-from loopformer.carry import MarkedCarry
+from loopformer.carry import Carry
 from loopformer.halting import Halting, HaltingInputs
 from loopformer.look_back import look_back as start_looking_back
 from loopformer.look_back import look_for_the_same
@@ -64,7 +64,7 @@ class LoopedTransformer(nn.Module):
             pretrained; a pretrained one stays as it is.
         look_up: start P as a look-up: its first layer's heads look back, those of the others look for tokens like their
             own (see there). A pretrained P stays as it is.
-        carry: which cells keep their state from loop to loop, or None: all.
+        carry: what of the state a loop hands to the next, or None: all.
 
     Raises:
         ValueError: a label is not exactly one token of the backbone's tokenizer, or carry lacks what it needs.
@@ -85,7 +85,7 @@ class LoopedTransformer(nn.Module):
         noise: StateNoise | None = None,
         look_back: bool = False,
         look_up: bool = False,
-        carry: MarkedCarry | None = None,
+        carry: Carry | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -98,12 +98,14 @@ class LoopedTransformer(nn.Module):
         self.noise = noise
         self.carry = carry
         if carry is not None:
-            carry.check(state_heads, recurrence.loops_cells)
+            carry.check(state_heads, recurrence, bridge)
         self.labels = list(labels)
         self.register_buffer("label_ids", torch.tensor(backbone.label_ids(self.labels)), persistent=False)
         for part in (bridge, halting, state_heads):
             if part is not None:
                 part.build(backbone.hidden_size)
+        if carry is not None:
+            carry.build(backbone.hidden_size, state_heads)
         if direct_head is not None:
             direct_head.build(backbone.hidden_size, len(self.labels))
         if (look_back or look_up) and backbone.reference is None:
@@ -172,19 +174,21 @@ class LoopedTransformer(nn.Module):
             yield state
             entering = state if self.bridge is None else self.bridge(state, start.anchor)
             if self.carry is not None:
-                entering = self.carry(entering, start.anchor, self.marked(state, start))
+                assert self.state_heads is not None
+                entering = self.carry(entering, start.anchor, self.field_inputs(state, start), self.state_heads)
             if self.noise is not None and self.training:
                 entering = self.noise(entering, start.anchor)
             state = self.recurrence.step(self.backbone, entering, start.memory)
 
-    def marked(self, state: Tensor, start: Start) -> Tensor:
-        """Cells [B, C] that keep their state, by the marks in the state [B, N, D]."""
-        cells, mask = self.recurrence.cells(state, start.memory), start.cell_mask
-        assert self.carry is not None
-        assert self.state_heads is not None
-        assert cells is not None
-        assert mask is not None
-        return self.carry.marked(cells, mask, self.state_heads)
+    def field_inputs(self, state: Tensor, start: Start) -> FieldInputs:
+        """What the state heads may read of one state [B, L, D] before C has seen it."""
+        answer, cells = self.recurrence.answer(state, start.memory), self.recurrence.cells(state, start.memory)
+        return FieldInputs(
+            answers=answer[:, None],
+            cells=None if cells is None else cells[:, None],
+            anchors=start.cells,
+            mask=start.cell_mask,
+        )
 
     def read(self, states: list[Tensor], start: Start) -> Tensor:
         """Label logits through C: T states [B, L, D] -> [B, T, K] float32."""

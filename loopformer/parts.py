@@ -3,7 +3,7 @@
 from loopformer.adaptation import Adaptation, Everything, Frozen, LoRA, RecurrentBlock
 from loopformer.backbone import Backbone, PretrainedBackbone, ScratchBackbone
 from loopformer.bridge import Bridge, ReentryBridge, ReinjectionBridge
-from loopformer.carry import MarkedCarry
+from loopformer.carry import FieldCarry, MarkedCarry
 from loopformer.fixed_rules import FixedRules
 from loopformer.halting import AffineTimer, GRUController, Halting, StopHead
 from loopformer.language_model import LanguageModel
@@ -20,6 +20,7 @@ __all__ = [
     "ClassHead",
     "DirectHead",
     "Everything",
+    "FieldCarry",
     "FieldHead",
     "FixedPrompt",
     "FixedRules",

@@ -46,9 +46,11 @@ class Recurrence(ABC):
 
     Attributes:
         loops_cells: whether a state is exactly the task's cells and the answer, [B, C + 1, D].
+        writable: positions L that loop; None where the prompt decides.
     """
 
     loops_cells: bool = False
+    writable: int | None = None
 
     def __init__(self, view: str = "executor") -> None:
         self.view = view
@@ -127,7 +129,7 @@ class FixedPrompt(Recurrence):
         super().__init__(view)
         if slots < 1:
             raise ValueError(f"recurrence.slots: needs at least 1, got {slots}")
-        self.slots = slots
+        self.slots = self.writable = slots
         self.fused = fused
 
     def _kernel(self, backbone: Backbone) -> FusedSlots | HuggingFaceSlots:
