@@ -100,8 +100,8 @@ class FieldCarry(Carry):
     """Hand on nothing but the most likely value of every field: the sum of one learnt vector for each.
 
     The state is read by the `ClassHead`s, in training as in evaluation (labels are never looked at), and the sum takes
-    the scale of P's output. A value is then as fresh after a thousand loops as after one; what the fields do not name is
-    lost. Gradients pass the choice as if the probabilities had been handed on (straight through).
+    the scale of P's output. A value is then as fresh after a thousand loops as after one; what the fields do not name
+    is lost. Gradients pass the choice as if the probabilities had been handed on (straight through).
 
     Args:
         fields: names of the fields; None for all.

@@ -60,6 +60,7 @@ UNDER = {
     "configs/recipe/local_global.yaml": ["configs/grammar_search.yaml"],
     "configs/recipe/half_instructions.yaml": ["configs/program_jumps.yaml"],
     "configs/recipe/two_layers.yaml": ["configs/program_jumps.yaml"],
+    "configs/recipe/carried_fields.yaml": ["configs/program_registers.yaml"],
     "configs/recipe/eight_heads.yaml": ["configs/program_registers.yaml"],
     "configs/recipe/from_graph_executor.yaml": ["configs/program_fsm.yaml"],
 }
