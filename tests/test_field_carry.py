@@ -1,4 +1,4 @@
-"""FieldCarry: equal to a plain loop in values and gradients; nothing but the values of fields is handed on; mistakes."""
+"""FieldCarry: equal to a plain loop in values and gradients; only the values of fields are handed on; mistakes."""
 
 from __future__ import annotations
 
