@@ -112,7 +112,7 @@ def _grammar_points(depths: dict[str, Any], part: str, metric: str) -> Points:
 
 def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = None) -> Figure:
     """Draw the curves over a logarithmic axis; a dotted line ends what was trained, if all runs share it."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(curve.run for curve in curves))
     for curve in curves:
@@ -137,7 +137,7 @@ def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = 
         axes.text(end, 0.03, "trained", transform=axes.get_xaxis_transform(), **place)
     if title:
         axes.set_title(title, fontsize=10)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(fontsize=8, frameon=False, loc="outside right upper")
     return figure
 
 
