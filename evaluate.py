@@ -23,6 +23,7 @@ import loopformer  # noqa: F401  (first: it sets how OpenMP waits, which torch r
 
 # isort: split
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ from loopformer import checkpoint as checkpoints
 from loopformer import language_checkpoint
 from loopformer.errors import one_line_errors
 from loopformer.evaluation import mechanism as panel
-from loopformer.evaluation.compare import load_runs, run_names, write_comparison
+from loopformer.evaluation.compare import COMPARISON, load_runs, run_names, write_comparison
 from loopformer.evaluation.controller import sweep_timer
 from loopformer.evaluation.curves import read_curves, write_curves
 from loopformer.evaluation.figures import Run
@@ -47,7 +48,8 @@ from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
 from loopformer.evaluation.lane_run import run_lanes
-from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.outcomes import OutcomeStore
+from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
 from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
@@ -62,7 +64,7 @@ BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
 GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
-SUMMARY, STORE, PAGE, TABLE = "summary.json", "outcomes.safetensors", "report.html", "table.md"
+STORE, PAGE, TABLE = "outcomes.safetensors", "report.html", "table.md"
 
 
 def evaluate(
@@ -103,7 +105,7 @@ def evaluate(
         raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
     names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
     folders = [output / called.replace("/", "-") if several else output for called in names]
-    _check_empty([*folders, output], overwrite)
+    _check_empty(output, overwrite)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     place = Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite)
@@ -117,8 +119,12 @@ def evaluate(
         console, runs = Console(), []
         for path, called, folder in zip(checkpoint, names, folders, strict=True):
             model = checkpoints.load(path, device)
+            if several and not overwrite and (folder / SUMMARY).exists():  # the last evaluation was killed later on
+                runs.append(_finished(called, folder, model))
+                console.print(f"{called}: evaluated already, see {folder / PAGE}")
+                continue
             run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
-            _write(run, folder, overwrite)
+            _write(run, folder)
             _print(run, timing, graph, console)
             files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
             log_evaluation(wandb, run, model.config.get("provenance", {}), files, folder)
@@ -136,11 +142,25 @@ def _check_choices(benchmark: str, precision: str) -> None:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
 
 
-def _check_empty(folders: list[Path], overwrite: bool) -> None:
-    """Refuse folders that hold results, before anything is computed."""
-    for folder in folders:
-        if not overwrite and any((folder / file).exists() for file in (SUMMARY, "comparison.json")):
-            raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
+def _check_empty(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds results or a comparison, before anything is computed."""
+    refuse_finished(folder, overwrite)
+    if not overwrite and (folder / COMPARISON).exists():
+        raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
+
+
+def _finished(name: str, folder: Path, model: checkpoints.Checkpoint) -> Run:
+    """Read an evaluation that is there already.
+
+    Raises:
+        FileExistsError: it is of another model.
+    """
+    store = OutcomeStore.load(folder / STORE)
+    if {key: store.metadata.digests.get(key) for key in model.digests()} != model.digests():
+        raise FileExistsError(
+            f"output: {folder} holds results of another model; choose another folder or --overwrite true"
+        )
+    return Run(name, store, json.loads((folder / SUMMARY).read_text(encoding="utf-8")))
 
 
 def _evaluate_grammar(place: Place, options: GrammarOptions) -> None:
@@ -162,8 +182,7 @@ def compare(runs: list[str], output: Path, reference: str | None = None, overwri
         reference: name of the run with which the others are compared; by default the first.
         overwrite: replace a comparison that the output folder holds already.
     """
-    if not overwrite and (output / "comparison.json").exists():
-        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    _check_empty(output, overwrite)
     loaded = load_runs(runs)
     _compare(loaded, reference or loaded[0].name, output, overwrite, Console())
 
@@ -237,11 +256,11 @@ def _autocast(model: checkpoints.Checkpoint, dtype: torch.dtype | None) -> torch
     return torch.autocast(model.network.label_ids.device.type, dtype, enabled=dtype is not None)
 
 
-def _write(run: Run, folder: Path, overwrite: bool) -> None:
-    run.store.save(folder / STORE, overwrite)
-    write_report(folder / PAGE, [run], overwrite)
-    write_text(folder / TABLE, range_table(run).markdown(), overwrite)
-    write_summary(folder / SUMMARY, run.summary, overwrite)  # last: it marks the folder as complete
+def _write(run: Run, folder: Path) -> None:
+    run.store.save(folder / STORE, overwrite=True)
+    write_report(folder / PAGE, [run], overwrite=True)
+    write_text(folder / TABLE, range_table(run).markdown(), overwrite=True)
+    write_summary(folder / SUMMARY, run.summary, overwrite=True)  # last: it marks the folder as complete
     discard(folder / PARTIAL)
 
 

@@ -12,6 +12,7 @@ Shape legend: B batch, L writable positions, N = C + 1 cells and answer, C cells
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -100,8 +101,8 @@ class FieldCarry(Carry):
     """Hand on nothing but the most likely value of every field: the sum of one learnt vector for each.
 
     The state is read by the `ClassHead`s, in training as in evaluation (labels are never looked at), and the sum takes
-    the scale of P's output. A value is then as fresh after a thousand loops as after one; what the fields do not name
-    is lost. Gradients pass the choice as if the probabilities had been handed on (straight through).
+    the scale of P's output, in float32. A value is then as fresh after a thousand loops as after one; what the fields
+    do not name is lost. Gradients pass the choice as if the probabilities had been handed on (straight through).
 
     Args:
         fields: names of the fields; None for all.
@@ -127,36 +128,38 @@ class FieldCarry(Carry):
             )
         if heads is None:
             raise ValueError("carry: FieldCarry hands on state fields, and there are none; set state_heads")
-        _check_fields(self.fields or list(heads.heads), heads, ClassHead)
-        late = [name for name in self.fields or heads.heads if heads.heads[name].delay or heads.heads[name].reads_coda]
-        if late:
-            raise ValueError(
-                f"carry.fields: {late[0]} is not told by the state at its own loop; use delay 0, source state"
-            )
+        _check_fields(self._chosen(heads), heads, ClassHead)
+        for name in self._chosen(heads):
+            head = heads.heads[name]
+            if type(head) is not ClassHead or head.delay or head.reads_coda:
+                raise ValueError(
+                    f"carry.fields: {name} is not told by the state at its own loop; use ClassHead with delay 0 and "
+                    "source state"
+                )
+
+    def _chosen(self, heads: StateHeads) -> list[str]:
+        return list(heads.heads) if self.fields is None else self.fields
 
     def build(self, hidden_size: int, heads: StateHeads | None) -> None:
         """See `Carry.build`: a vector for every value of every field."""
         assert heads is not None
-        chosen = self.fields or list(heads.heads)
-        sizes = {name: heads.sizes[name] for name in chosen}
+        sizes = {name: cast("int", heads.sizes[name]) for name in self._chosen(heads)}
         self.values = nn.ParameterDict(
-            {
-                name: nn.Parameter(torch.randn(size, hidden_size))
-                for name, size in sizes.items()
-                if isinstance(size, int)
-            }
+            {name: nn.Parameter(torch.randn(size, hidden_size)) for name, size in sizes.items()}
         )
 
     def forward(self, entering: Tensor, anchor: Tensor, inputs: FieldInputs, heads: StateHeads) -> Tensor:
         """See `Carry.forward`; L is 1."""
-        parts = []
-        for name, vectors in self.values.items():
-            likely = heads.heads[name](inputs).softmax(-1)  # [B, 1, V]
-            chosen = torch.zeros_like(likely).scatter_(-1, likely.argmax(-1, keepdim=True), 1.0)
-            parts.append((chosen + likely - likely.detach()) @ vectors)
-        told = torch.stack(parts).sum(0)
-        scale = (_mean_square(anchor.float(), self.eps) / _mean_square(told, self.eps)).sqrt()
-        return (told * scale).to(entering.dtype)
+        with torch.autocast(entering.device.type, enabled=False):
+            parts = []
+            for name, vectors in self.values.items():
+                likely = heads.heads[name](inputs).softmax(-1)  # [B, 1, V] float32
+                chosen = torch.zeros_like(likely).scatter_(-1, likely.argmax(-1, keepdim=True), 1.0)
+                # In this order the second term is exactly zero: no bit of the state passes but the choice.
+                parts.append((chosen + (likely - likely.detach())) @ vectors.float())
+            told = torch.stack(parts).sum(0)
+            scale = (_mean_square(anchor.float(), self.eps) / _mean_square(told, self.eps)).sqrt()
+            return (told * scale).to(entering.dtype)
 
 
 def _mean_square(x: Tensor, eps: float) -> Tensor:

@@ -173,7 +173,7 @@ class ExecutorModule(InitializedModule):
         """AdamW over the trainable parameters, spared groups undecayed."""
         config = self.optimizer_config
         self.schedule = Schedule(config, int(self.trainer.estimated_stepping_batches))
-        groups = parameter_groups(self.network, [self.network.bridge], config)
+        groups = parameter_groups(self.network, [self.network.bridge, self.network.carry], config)
         return build_optimizer(groups, config, self.schedule)
 
     def clipped_groups(self) -> list[tuple[list[nn.Parameter], float]]:

@@ -78,10 +78,15 @@ class LanguageCheckpoint:
         if not folder.is_dir():
             return {"model": str(getattr(self.lm.config, "_commit_hash", None))}
         sha = hashlib.sha256()
-        for path in sorted(folder.rglob("*.safetensors")):
+        for path in sorted(path for kind in ("*.safetensors", "*.bin") for path in folder.rglob(kind)):
             with path.open("rb") as file:
                 sha.update(hashlib.file_digest(file, "sha256").digest())
         return {"model": sha.hexdigest()}
+
+    def identity(self) -> list[Any]:
+        """All that what it writes depends on, as plain JSON types: weights, base, architecture."""
+        where = None if Path(self.source).is_dir() else self.source
+        return [where, self.digests(), self.config.get("base"), self.lm.config.to_json_string()]
 
 
 def save(

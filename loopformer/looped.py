@@ -172,13 +172,24 @@ class LoopedTransformer(nn.Module):
         state = start.state
         while True:
             yield state
-            entering = state if self.bridge is None else self.bridge(state, start.anchor)
-            if self.carry is not None:
-                assert self.state_heads is not None
-                entering = self.carry(entering, start.anchor, self.field_inputs(state, start), self.state_heads)
-            if self.noise is not None and self.training:
-                entering = self.noise(entering, start.anchor)
+            inputs = None if self.carry is None else self.field_inputs(state, start)
+            entering = self.entering(state, start.anchor, inputs)
             state = self.recurrence.step(self.backbone, entering, start.memory)
+
+    def entering(self, state: Tensor, anchor: Tensor, inputs: FieldInputs | None) -> Tensor:
+        """What enters the next loop: bridge, carry, and in training noise.
+
+        Args:
+            state: [B, L, D] after a loop.
+            anchor: [B, L, D] P's output there.
+            inputs: what the state heads may read of it; only a carry needs it.
+        """
+        entering = state if self.bridge is None else self.bridge(state, anchor)
+        if self.carry is not None:
+            assert self.state_heads is not None
+            assert inputs is not None
+            entering = self.carry(entering, anchor, inputs, self.state_heads)
+        return self.noise(entering, anchor) if self.noise is not None and self.training else entering
 
     def field_inputs(self, state: Tensor, start: Start) -> FieldInputs:
         """What the state heads may read of one state [B, L, D] before C has seen it."""

@@ -20,6 +20,7 @@ from loopformer.backbone import run_layers
 from loopformer.looped import LoopedTransformer
 from loopformer.recurrence import FixedPrompt, FullSequence
 from loopformer.slots import FUSED_LAYERS, BranchMemory, FusedSlots, PromptMemory, record_prompt
+from loopformer.state_heads import FieldInputs
 
 SLOTS = FusedSlots()
 
@@ -114,7 +115,11 @@ class SharedRollout(ABC):
         self.state, self.anchor = self.state[rows, groups], self.anchor[rows, groups]
 
     def _entering(self, state: Tensor, anchor: Tensor) -> Tensor:
-        return state if self.network.bridge is None else self.network.bridge(state, anchor)
+        """[B, (G,) L, D] What enters the next loop. A carry that works without cells reads the answers alone."""
+        flat, inputs = state.flatten(0, -3), None
+        if self.network.carry is not None:
+            inputs = FieldInputs(answers=flat[:, -1:])
+        return self.network.entering(flat, anchor.flatten(0, -3), inputs).view_as(state)
 
 
 class SharedFixedPrompt(SharedRollout):

@@ -1,8 +1,8 @@
 """Named fields of the state, read at every loop: extra targets that say what the state has to carry.
 
 A head per field reads the states of loops 0..T (loop 0 is the prelude's). Its cross-entropy against the task's field
-labels (`Batch.fields`) is one more loss term. Nothing it reads out is fed back, so a model can be used without; only a
-`loopformer.carry.MarkedCarry` takes the marks of some as the choice of what is carried on.
+labels (`Batch.fields`) is one more loss term. Nothing it reads out is fed back, so a model can be used without, but for
+the carries (`loopformer.carry`): one takes marks as the choice of what is carried on, one hands on what is read out.
 
     state_heads:
       class_path: StateHeads

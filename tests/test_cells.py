@@ -101,6 +101,8 @@ def test_commands_of_a_cell(tmp_path: Path) -> None:
         ({"cells": {"a": ["configs/none.yaml"]}}, r"cell a: configs/none\.yaml does not exist"),
         ({"cells": {"a": {"configs": [TIMER], "executor": "b"}, "b": [EXECUTOR]}}, "executor 'b' is no cell above"),
         ({"cells": {"a": {"configs": [EXECUTOR], "initial": "a"}}}, "initial 'a' is no cell above"),
+        ({"cells": {"a": {"configs": [EXECUTOR], "initial": ["a"]}}}, "initial .* is no cell above"),
+        ({"cells": {"a": [EXECUTOR]}, "common": TINY}, "common is configs/backbone/tiny.yaml; list files"),
     ],
 )
 def test_mistakes_in_a_matrix(tmp_path: Path, document: Any, message: str) -> None:

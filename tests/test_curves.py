@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from outcome_cases import synthetic_store
 
 import evaluate
@@ -71,17 +72,47 @@ def test_yes_and_no_are_two_curves(brackets: Path) -> None:
     assert yes.trained is None, "moves are no depths"
 
 
+def lines(figure: Figure) -> dict[str, list[list[float]]]:
+    """Points of each curve by its name in the legend."""
+    (axes,), (legend,) = figure.axes, figure.legends
+    curves = [line for line in axes.get_lines() if line.get_linestyle() != ":"]
+    names = [text.get_text() for text in legend.get_texts()]
+    return {name: line.get_xydata().tolist() for name, line in zip(names, curves, strict=True)}
+
+
 def test_the_figure_draws_every_curve_in_percent(machine: Path, brackets: Path) -> None:
-    curves = read_curves([str(machine), str(brackets)])
-    (axes,) = draw(curves, title="both").axes
-    drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
-    assert drawn["machine"] == [[1.0, 100.0], [6.0, 80.0], [12.0, 50.0], [256.0, 20.0]]
-    assert drawn["brackets, no"] == [[4.0, 50.0]]
-    assert len(axes.collections) == 3, "an interval each"
-    assert axes.get_title() == "both"
-    (alone,) = draw(curves[:1]).axes
-    assert "trained" in [text.get_text() for text in alone.texts]
-    assert [tick.get_text() for tick in alone.get_xticklabels()] == ["1", "6", "12", "256"]
+    figure = draw(read_curves([f"$a_$={machine}", f"_b={machine}"]), title="$both")
+    points = [[1.0, 100.0], [6.0, 80.0], [12.0, 50.0], [256.0, 20.0]]
+    assert lines(figure) == {"$a_$": points, "_b": points}
+    (axes,) = figure.axes
+    assert len(axes.collections) == 2, "an interval each"
+    assert axes.get_title() == "$both"
+    assert "trained" in [text.get_text() for text in axes.texts]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "6", "12", "256"]
+    assert len({line.get_color() for line in axes.get_lines()}) == 3, "two curves and the end of the training"
+    strings = draw(read_curves([str(brackets)]))
+    assert lines(strings)["brackets, no"] == [[4.0, 50.0]]
+    assert strings.axes[0].get_xlabel() == "depth of the string"
+    with pytest.raises(ValueError, match="draw them apart"):
+        read_curves([str(machine), str(brackets)])
+
+
+def test_names_tell_runs_apart(tmp_path: Path) -> None:
+    splits = {"unseen_rules": {"by_count": {"1": {"complete": share(1.0)}}}}
+    folders = [written(tmp_path / name / "evaluation", {"machine": splits}) for name in ("lr=0.1", "lr=0.2")]
+    assert [curve.run for curve in read_curves(list(map(str, folders)))] == ["lr=0.1/evaluation", "lr=0.2/evaluation"]
+    assert [curve.run for curve in read_curves([f"a=b={folders[0]}", f"x={folders[1]}"])] == ["a=b", "x"]
+    with pytest.raises(ValueError, match="two are called 'a'"):
+        read_curves([f"a={folder}" for folder in folders])
+    with pytest.raises(ValueError, match="a name is empty"):
+        read_curves([f"={folders[0]}"])
+
+
+def test_many_lengths_have_ticks(tmp_path: Path) -> None:
+    counts = {str(n): {"complete": share(0.5)} for n in range(33, 61)}
+    run = written(tmp_path / "run", {"machine": {"unseen_rules": {"by_count": counts}}})
+    (axes,) = draw(read_curves([str(run)])).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["33", "60"]
 
 
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
@@ -98,12 +129,12 @@ def test_mistakes_are_named(machine: Path, tmp_path: Path) -> None:
         read_curves([str(tmp_path / "nowhere")])
     with pytest.raises(ValueError, match=r"metric: .* has no 'bogus'"):
         read_curves([str(machine)], "bogus")
-    (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(ValueError, match=r"runs: .* is no summary"):
-        read_curves([str(tmp_path / "broken.json")])
-    (tmp_path / "list.json").write_text("[1]")
-    with pytest.raises(ValueError, match="by the length of the run"):
-        read_curves([str(tmp_path / "list.json")])
+    for number, text in enumerate(("{", "[1]", '{"by_steps": null}', '{"machine": []}', '{"trained_steps": 5}')):
+        (tmp_path / f"{number}.json").write_text(text)
+        with pytest.raises(ValueError, match=r"runs: .* is no summary of an evaluation"):
+            read_curves([str(tmp_path / f"{number}.json")])
+    with pytest.raises(ValueError, match=r"has no 'strict' by the length of the run \(there: complete\)"):
+        read_curves([str(machine)], "strict")
     curves = read_curves([str(machine)])
     with pytest.raises(ValueError, match=r"output: .* should end in \.svg"):
         write_curves(tmp_path / "figure.gif", curves)

@@ -179,7 +179,7 @@ def test_several_checkpoints_are_compared_and_looked_into(tmp_path: Path, capsys
         (panel, "exists"),
         (["compare", "--runs", *folders, "--output", str(tmp_path / "both")], "holds results already"),
         (["compare", "--runs", folders[0], "--output", str(tmp_path / "x")], "at least two"),
-        (["compere", "--runs", folders[0]], "'compere' is no command; use one of run, compare, mechanism"),
+        (["compere", "--runs", folders[0]], "'compere' is no command; use one of run, compare, curves, mechanism"),
     ):
         with pytest.raises(SystemExit) as exit_:
             evaluate.main(arguments)

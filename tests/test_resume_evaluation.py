@@ -75,16 +75,20 @@ def test_finished_parts_are_not_run_again_and_never_mixed(tmp_path: Path) -> Non
     first, _ = evaluate_graphs(model, options, ignore, ignore, folder)
     stamps = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert len(stamps) == 9
-    (folder / "part_00004.safetensors").unlink()
+    lost, spoiled = sorted(stamps)[4], sorted(stamps)[6]
+    (folder / lost).unlink()
+    (folder / spoiled).write_bytes(b"half")
     second, _ = evaluate_graphs(model, options, ignore, ignore, folder)
     again = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert {name for name in stamps if again[name] != stamps[name]} == {"part_00004.safetensors"}
+    assert {name for name in stamps if again[name] != stamps[name]} == {lost, spoiled}
     assert all(torch.equal(tensor, second.tensors()[name]) for name, tensor in first.tensors().items())
-    with pytest.raises(ValueError, match="another model, questions or options"):
-        evaluate_graphs(model, GraphOptions(counts="1-4", graphs=1, batch_size=16), ignore, ignore, folder)
     other = checkpoint.load(saved(tmp_path / "other", "StopHead", "full"))
-    with pytest.raises(ValueError, match="another model, questions or options"):
-        evaluate_graphs(other, options, ignore, ignore, folder)
+    for strange, counts in ((model, "1-4"), (other, "1-3")):
+        asked = GraphOptions(counts=counts, graphs=1, batch_size=16, native_sample=0)
+        store, _ = evaluate_graphs(strange, asked, ignore, ignore, folder)
+        alone, _ = evaluate_graphs(strange, asked, ignore, ignore)
+        assert all(torch.equal(tensor, store.tensors()[name]) for name, tensor in alone.tensors().items())
+    assert {name: (folder / name).stat().st_mtime_ns for name in again} == again, "theirs have other names"
 
 
 def test_a_part_survives_its_file(tmp_path: Path) -> None:
@@ -101,9 +105,8 @@ def test_a_part_survives_its_file(tmp_path: Path) -> None:
     assert found.direct is None
     assert found.logits.keys() == part.logits.keys()
     assert torch.equal(found.logits[1, 0], part.logits[1, 0])
-    (tmp_path / "part_00001.safetensors").write_bytes(b"half")
-    with pytest.raises(ValueError, match="delete it"):
-        kept.get(1, lambda: part)
+    next(tmp_path.iterdir()).write_bytes(b"half")
+    assert kept.get(0, lambda: part)[0] is part, "a file that cannot be read counts as missing"
     assert PartialResults(None, {}).get(0, lambda: part)[0] is part
 
 
@@ -132,6 +135,14 @@ WRITTEN = {
     "lanes": ["--benchmark=grammar", "--grammar.lane=answer,gym", "--grammar.puzzles=brackets",
               "--grammar.max_new_tokens=2", "--grammar.listing=false", "--grammar.batch_size=32"],
 }  # fmt: skip
+
+
+def ordinary(folder: Path) -> Path:
+    """An ordinary model that was not trained."""
+    torch.manual_seed(0)
+    words = ["machines", "machine_text", "moves"]
+    language_checkpoint.save(folder / "m", LanguageModel(ScratchBackbone(dict(SIZES), words=words)), {}, {})
+    return folder / "m"
 
 
 class Killed(BaseException):
@@ -164,9 +175,7 @@ def dies_after(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
 def test_what_an_ordinary_model_wrote_is_not_written_again(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.manual_seed(0)
-    words = ["machines", "machine_text", "moves"]
-    language_checkpoint.save(tmp_path / "m", LanguageModel(ScratchBackbone(dict(SIZES), words=words)), {}, {})
+    ordinary(tmp_path)
     whole = evaluated(tmp_path / "m", tmp_path / "whole", WRITTEN[kind])
     generate = writer.generate_greedy
     monkeypatch.setattr(writer, "generate_greedy", dies_after(generate, 2))
@@ -198,14 +207,74 @@ def test_finished_rollouts_of_machines_are_not_run_again(
         options = ["--benchmark=grammar", "--grammar.depths=1,2,3", "--grammar.per_depth=2", "--grammar.suite=false"]
         options += ["--grammar.batch_size=4"]
         changed = "--grammar.slack=3"
+    run, calls_of = owner._run, [0]
+
+    def counted(*given: Any) -> Any:
+        calls_of[0] += 1
+        return run(*given)
+
+    monkeypatch.setattr(owner, "_run", counted)
     whole = evaluated(model, tmp_path / "whole", options)
-    run = owner._run
     monkeypatch.setattr(owner, "_run", dies_after(run, 2))
     with pytest.raises(Killed):
         evaluated(model, tmp_path / "killed", options)
     kept = sorted((tmp_path / "killed" / "partial").iterdir())
-    assert [path.name for path in kept] == ["part_00000.safetensors", "part_00001.safetensors"]
-    monkeypatch.setattr(owner, "_run", run)
-    with pytest.raises(SystemExit):
+    assert [path.name[-17:] for path in kept] == ["00000.safetensors", "00001.safetensors"]
+    monkeypatch.setattr(owner, "_run", dies_after(run, 0))
+    with pytest.raises(Killed):
         evaluated(model, tmp_path / "killed", [*options, changed])
+    monkeypatch.setattr(owner, "_run", dies_after(run, calls_of[0] - 2))
     assert evaluated(model, tmp_path / "killed", options) == whole
+
+
+GRAPH = ["--benchmark=graph", "--graph.graphs=1", "--graph.counts=1-3", "--graph.native_sample=0"]
+BRACKETS = ["--benchmark=grammar", "--grammar.depths=1,2", "--grammar.per_depth=2", "--grammar.suite=false"]
+
+
+@pytest.mark.parametrize("kind", [*WRITTEN, "graph", "brackets"])
+def test_killed_while_it_wrote_its_results(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file but the last is there; the summary alone marks a folder as finished."""
+    if kind in WRITTEN:
+        model, options = ordinary(tmp_path), WRITTEN[kind]
+    elif kind == "graph":
+        model, options = saved(tmp_path / "m", "StopHead", "full"), GRAPH
+    else:
+        model, options = ROOT / "checkpoints" / "tiny-brackets", BRACKETS
+    whole = evaluated(model, tmp_path / "whole", options)
+    replace = Path.replace
+
+    def dies_at_the_summary(path: Path, target: Path) -> Path:
+        if Path(target).name == "summary.json":
+            raise Killed
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", dies_at_the_summary)
+    with pytest.raises(Killed):
+        evaluated(model, tmp_path / "killed", options)
+    assert (tmp_path / "killed" / "partial").is_dir()
+    monkeypatch.setattr(Path, "replace", replace)
+    assert evaluated(model, tmp_path / "killed", options) == whole
+    with pytest.raises(SystemExit):
+        evaluated(model, tmp_path / "killed", options)
+
+
+def test_finished_ones_of_several_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [saved(tmp_path / name / "model", "StopHead", "full") for name in ("a", "b")]
+    command = ["--checkpoint", *map(str, models), "--output", str(tmp_path / "out"), *GRAPH]
+    evaluate.main(command)
+    page = (tmp_path / "out" / "comparison.json").read_bytes()
+    (tmp_path / "out" / "comparison.json").unlink()
+    (tmp_path / "out" / "b" / "summary.json").unlink()
+    stamp = (tmp_path / "out" / "a" / "summary.json").stat().st_mtime_ns
+    capsys.readouterr()
+    evaluate.main(command)
+    assert "a: evaluated already" in capsys.readouterr().out
+    assert (tmp_path / "out" / "comparison.json").read_bytes() == page
+    assert (tmp_path / "out" / "a" / "summary.json").stat().st_mtime_ns == stamp
+    (tmp_path / "out" / "comparison.json").unlink()
+    other = checkpoint.load(saved(tmp_path / "c" / "model", None, "full"))
+    (models[0] / "config.yaml").write_bytes((other.directory / "config.yaml").read_bytes())
+    (models[0] / "model.safetensors").write_bytes((other.directory / "model.safetensors").read_bytes())
+    with pytest.raises(SystemExit):
+        evaluate.main(command)
+    assert "holds results of another model" in capsys.readouterr().err

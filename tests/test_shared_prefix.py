@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from conftest import make_network
@@ -9,6 +11,7 @@ from conftest import make_network
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph_splits import benchmark
 from loopformer.bridge import ReentryBridge
+from loopformer.carry import FieldCarry
 from loopformer.evaluation.native import native_call
 from loopformer.evaluation.shared_trace import trace_requests
 from loopformer.evaluation.trace import Request, batch_stops, batched_part, controller_stops, run_part, trace_batch
@@ -16,6 +19,7 @@ from loopformer.halting import GRUController, HaltingInputs, StopHead
 from loopformer.looped import DirectHead, LoopedTransformer
 from loopformer.recurrence import FixedPrompt, FullSequence
 from loopformer.shared_prefix import Prefix, can_share, shared_length, shared_rollout
+from loopformer.state_heads import ClassHead, StateHeads
 
 COUNTS = [12, 1, 3, 14, 6, 101]
 CAP = 110
@@ -33,13 +37,18 @@ def network_of(recurrence, model_type="qwen2", halting=None, bias=0.0, **parts) 
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
 @pytest.mark.parametrize("kind", ["fixed", "three slots", "full"])
 @pytest.mark.parametrize("halting", ["stop head", "controller", "none"])
-@pytest.mark.parametrize("bridge", [True, False])
-def test_shared_requests_equal_native_calls(model_type: str, kind: str, halting: str, bridge: bool) -> None:
+@pytest.mark.parametrize("between", ["bridge", "nothing", "fields"])
+def test_shared_requests_equal_native_calls(model_type: str, kind: str, halting: str, between: str) -> None:
+    if between == "fields" and (kind != "fixed" or model_type != "qwen2"):
+        return  # FieldCarry is of one slot, whatever the layers
     recurrence = {"fixed": FixedPrompt(view="full"), "three slots": FixedPrompt(3, "full"), "full": FullSequence()}[
         kind
     ]
     stop = {"stop head": StopHead(), "controller": GRUController(), "none": None}[halting]
-    network = network_of(recurrence, model_type, stop, bridge=ReentryBridge() if bridge else None)
+    parts: dict[str, Any] = {"bridge": ReentryBridge()} if between == "bridge" else {}
+    if between == "fields":
+        parts = {"carry": FieldCarry(), "state_heads": StateHeads({"a": ClassHead(26), "b": ClassHead(5)})}
+    network = network_of(recurrence, model_type, stop, **parts)
     batcher, graphs = GraphBatcher(network.backbone.tokenizer), benchmark()[[0, 700]]
     counts, cap = COUNTS[:5], 24
     probes = [(graph, column) for graph in range(2) for column in range(5)]

@@ -122,11 +122,14 @@ def load_matrix(path: Path, root: Path, extra: Sequence[str] = ()) -> dict[str, 
         raise ValueError(f"--matrix: {path} has no mapping 'cells'; give name: [file, ...] for each cell")
     if unknown := set(document) - {"cells", "common"}:
         raise ValueError(f"--matrix: {path} has unknown fields {sorted(unknown)}; use 'cells' and 'common'")
-    shared = [*document.get("common", []), *extra]
+    common = document.get("common", [])
+    if not isinstance(common, list) or not all(isinstance(file, str) for file in common):
+        raise ValueError(f"--matrix: common is {common}; list files")
+    shared = [*common, *extra]
     cells: dict[str, Cell] = {}
     for name, given in document["cells"].items():
-        cells[name] = _read_cell(str(name), given, shared, cells)
-        for file in cells[name].configs:
+        cell = cells[str(name)] = _read_cell(str(name), given, shared, cells)
+        for file in cell.configs:
             if not (root / file).is_file():
                 raise ValueError(f"cell {name}: {file} does not exist; name files relative to {root}")
     return cells
@@ -143,7 +146,7 @@ def _read_cell(name: str, given: Any, shared: list[str], before: Mapping[str, Ce
         raise ValueError(f"cell {name}: overrides is {overrides}; give a mapping of dotted names to values")
     if "/" in name or name.startswith("."):
         raise ValueError(f"cell {name}: the name is a folder's; leave out '/' and a leading '.'")
-    sources = {source: fields.get(source) for source in SOURCES}
+    sources = {source: None if fields.get(source) is None else str(fields[source]) for source in SOURCES}
     for source, cell in sources.items():
         if cell is not None and cell not in before:
             raise ValueError(f"cell {name}: {source} {cell!r} is no cell above it; move or add it")

@@ -30,6 +30,9 @@ from loopformer.evaluation.tally import Tally, count_store
 from loopformer.files import write_text
 
 STORE = "outcomes.safetensors"
+COMPARISON = "comparison.json"
+"""Written last: it marks a comparison as complete."""
+
 METRICS = (*COLUMNS, "correct_prefix")
 FORMAT = 1
 
@@ -47,12 +50,7 @@ def load_runs(arguments: Sequence[str]) -> list[Run]:
     """
     if len(arguments) < 2:
         raise ValueError(f"runs: a comparison needs at least two, got {len(arguments)}")
-    named = [part.partition("=") if "=" in part else ("", "", part) for part in arguments]
-    paths = [Path(path) for *_, path in named]
-    names = [given or found for (given, *_), found in zip(named, run_names(paths), strict=True)]
-    twice = [name for name, n in Counter(names).items() if n > 1]
-    if twice:
-        raise ValueError(f"runs: two are called {twice[0]!r}; name them, as in --runs first=DIR second=DIR")
+    names, paths = named_paths(arguments)
     stores = [OutcomeStore.load(path if path.is_file() else path / STORE) for path in paths]
     check_comparable(names, stores)
     return [
@@ -124,19 +122,21 @@ def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
 
 
 def write_comparison(output: Path, runs: Sequence[Run], reference: str, overwrite: bool = False) -> dict[str, Any]:
-    """Write comparison.json, comparison.csv, table.md and report.html into a folder, each atomically.
+    """Write report.html, comparison.csv, table.md and, last, comparison.json into a folder, each atomically.
 
     Returns:
         what `compare` returns.
 
     Raises:
-        FileExistsError: a file exists and `overwrite` is false.
+        FileExistsError: the folder holds a comparison and `overwrite` is false.
     """
+    if not overwrite and (output / COMPARISON).exists():
+        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
     comparison = compare(runs, reference)
-    write_text(output / "report.html", report_html(runs, comparison), overwrite)
-    write_text(output / "comparison.csv", tidy_csv(runs), overwrite)
-    write_text(output / "table.md", markdown(runs, comparison), overwrite)
-    write_text(output / "comparison.json", json.dumps(comparison, allow_nan=False) + "\n", overwrite)
+    write_text(output / "report.html", report_html(runs, comparison), overwrite=True)
+    write_text(output / "comparison.csv", tidy_csv(runs), overwrite=True)
+    write_text(output / "table.md", markdown(runs, comparison), overwrite=True)
+    write_text(output / COMPARISON, json.dumps(comparison, allow_nan=False) + "\n", overwrite=True)
     return comparison
 
 
@@ -168,6 +168,34 @@ def _within(counts: Sequence[int], label: str) -> list[int]:
     low, _, high = label.removesuffix("+").partition("-")
     largest = float("inf") if label.endswith("+") else int(high or low)
     return [n for n in counts if int(low) <= n <= largest]
+
+
+def named_paths(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """Read PATH or NAME=PATH each; both may hold further '=', as long as the path exists.
+
+    Returns:
+        names and paths; the default name is what tells the path from the others (`run_names`).
+
+    Raises:
+        ValueError: a name twice, or an empty one.
+    """
+    given, paths = zip(*map(_split, arguments), strict=True)
+    names = [name if name is not None else found for name, found in zip(given, run_names(paths), strict=True)]
+    if "" in names:
+        raise ValueError("runs: a name is empty; write NAME=PATH, or the path alone")
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise ValueError(f"runs: two are called {twice[0]!r}; name them, as in --runs first=DIR second=DIR")
+    return names, list(paths)
+
+
+def _split(argument: str) -> tuple[str | None, Path]:
+    """Name (None if there is none) and path of an argument."""
+    if "=" not in argument or Path(argument).exists():
+        return None, Path(argument)
+    places = [at for at, letter in enumerate(argument) if letter == "="]
+    at = next((at for at in places if Path(argument[at + 1 :]).exists()), places[0])
+    return argument[:at], Path(argument[at + 1 :])
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:

@@ -2,8 +2,8 @@
 
     python evaluate.py curves --runs "seed 0=results/fsm0" "seed 1=results/fsm1" --output fsm.svg
 
-Reads nothing but the summaries of the evaluations, of any benchmark whose runs have lengths, and puts them in one
-figure even if they answered different questions. For differences on the same queries there is `compare`.
+Reads nothing but the summaries of evaluations on graphs, written paths, machines or bracket strings, and puts them in
+one figure even if they answered different questions. For differences on the same queries there is `compare`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from loopformer.evaluation.compare import named_paths
+from loopformer.evaluation.partial import SUMMARY
 from loopformer.files import atomic_path
 
-SUMMARY = "summary.json"
 FORMATS = (".svg", ".png", ".pdf")
 LENGTHS = ("unseen_rules", "held_out_lengths", "longer_runs")
 """Splits of the machine benchmark that differ in nothing but the length of the run."""
@@ -57,30 +58,49 @@ def read_curves(arguments: Sequence[str], metric: str = "complete") -> list[Curv
         metric: a share that the summaries hold, such as complete, strict or exact_stop.
 
     Raises:
-        ValueError: a summary is no JSON, or has no such share by length.
+        ValueError: a name twice, lengths in different units, a summary that is none or has no such share by length.
         FileNotFoundError: there is no summary.
     """
+    names, paths = named_paths(arguments)
     curves: list[Curve] = []
-    for argument in arguments:
-        name, given, path = argument.rpartition("=")
-        file = Path(path) if Path(path).suffix == ".json" else Path(path) / SUMMARY
+    for name, path in zip(names, paths, strict=True):
+        file = path if path.suffix == ".json" else path / SUMMARY
         if not file.is_file():
             raise FileNotFoundError(f"runs: there is no {file}; give the folder that evaluate.py wrote")
         try:
             summary = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"runs: {file} is no summary of an evaluation ({error}); evaluate again") from error
-        steps = summary.get("trained_steps") if isinstance(summary, dict) else None
-        trained = max(steps) if steps else None
-        found = _parts(summary, metric) if isinstance(summary, dict) else {}
-        if not any(found.values()):
-            raise ValueError(f"metric: {file} has no {metric!r} by the length of the run; use complete, say")
-        label = name if given else Path(path).resolve().name
-        by_steps = "by_depth" not in summary  # a grammar's depth is not a number of loops
-        curves += [
-            Curve(label, part, tuple(sorted(points)), trained if by_steps else None) for part, points in found.items()
-        ]
+            curves += _read(name, summary, metric)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"runs: {file} is no summary of an evaluation ({error!r}); evaluate again") from error
+        if not curves or curves[-1].run != name:
+            raise ValueError(
+                f"metric: {file} has no {metric!r} by the length of the run (there: {_shares(summary)}); use another "
+                "share, or an evaluation of graphs, written paths, machines or bracket strings"
+            )
+    if len({bool(curve.part) for curve in curves}) > 1:
+        raise ValueError("runs: the lengths of some are depths of strings, of others loops; draw them apart")
     return curves
+
+
+def _read(name: str, summary: Any, metric: str) -> list[Curve]:
+    """The curves of one summary, without the parts that have no points."""
+    steps = summary.get("trained_steps")
+    trained = int(max(steps)) if steps else None
+    by_depth = "by_depth" in summary and "machine" not in summary  # a string's depth is not a number of loops
+    found = _parts(summary, metric).items()
+    points = [(part, tuple(sorted(map(_point, points)))) for part, points in found]
+    return [Curve(name, part, some, None if by_depth else trained) for part, some in points if some]
+
+
+def _shares(summary: dict[str, Any]) -> str:
+    """Names of shares that a summary has by length, to choose from."""
+    known = ("answer", "final", "complete", "exact_stop", "end_to_end", "strict", "last_letter", "forced_final")
+    return ", ".join(name for name in known if any(_parts(summary, name).values())) or "none"
+
+
+def _point(row: Sequence[float]) -> tuple[int, float, float, float]:
+    length, share, low, high = row
+    return int(length), float(share), float(low), float(high)
 
 
 def _parts(summary: dict[str, Any], metric: str) -> dict[str, Points]:
@@ -115,19 +135,21 @@ def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = 
     figure = Figure(figsize=(7.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(curve.run for curve in curves))
+    strings = any(curve.part for curve in curves)
+    drawn = []
     for curve in curves:
         x, share, low, high = ([100 * v if i else v for v in values] for i, values in enumerate(zip(*curve.points)))  # noqa: B905
         label = f"{curve.run}, {curve.part}" if curve.part else curve.run
         colour = f"C{names.index(curve.run) % 10}"
         axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
         marker = "o" if len(x) <= MARKED else None
-        axes.plot(x, share, STYLES[curve.part], color=colour, label=label, marker=marker, markersize=3.5)
+        drawn += [(line, label) for line in axes.plot(x, share, STYLES[curve.part], c=colour, marker=marker, ms=3.5)]
     lengths = sorted({point[0] for curve in curves for point in curve.points})
     axes.set_xscale("log", base=2)
     axes.set_xticks(_ticks(lengths), labels=[str(n) for n in _ticks(lengths)])
     axes.minorticks_off()
     axes.set_ylim(-3, 103)
-    axes.set_xlabel("depth" if any(curve.part for curve in curves) else "loops asked for")
+    axes.set_xlabel("depth of the string" if strings else "loops asked for")
     axes.set_ylabel(f"{metric.replace('_', ' ')} (%)")
     axes.grid(alpha=0.25)
     ends = {curve.trained for curve in curves}
@@ -136,15 +158,19 @@ def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = 
         place: dict[str, Any] = {"ha": "right", "va": "bottom", "rotation": 90, "fontsize": 8, "color": "0.4"}
         axes.text(end, 0.03, "trained", transform=axes.get_xaxis_transform(), **place)
     if title:
-        axes.set_title(title, fontsize=10)
-    figure.legend(fontsize=8, frameon=False, loc="outside right upper")
+        axes.set_title(title, fontsize=10, parse_math=False)
+    legend = figure.legend(
+        [line for line, _ in drawn], [label for _, label in drawn], fontsize=8, frameon=False, loc="outside right upper"
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     return figure
 
 
 def _ticks(lengths: list[int]) -> list[int]:
     """Lengths to name on the axis: powers of two if there are many; otherwise all that leave room for the next."""
     if len(lengths) > MARKED:
-        return [2**k for k in range(lengths[-1].bit_length()) if 2**k >= lengths[0]]
+        return sorted({lengths[0], lengths[-1], *(2**k for k in range(lengths[-1].bit_length()) if 2**k > lengths[0])})
     kept: list[int] = []
     for length in reversed(lengths):  # the longest is always named
         if not kept or length * 2**0.4 <= kept[-1]:

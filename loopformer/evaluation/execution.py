@@ -35,10 +35,10 @@ from datamodules.tasks.traces.scoring import (
 )
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import TextEncoder
-from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.writer import Writer
-from loopformer.files import atomic_path
+from loopformer.files import write_text
 from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 
@@ -224,9 +224,9 @@ def run_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions, out
     Raises:
         FileExistsError: the folder holds results and `overwrite` is False.
     """
-    with atomic_path(output / "summary.json", overwrite) as path:
-        with progress_bar(Console(), "responses") as (advance, begin):
-            summary = evaluate_execution(checkpoint, options, advance, begin, output / PARTIAL)
-        summary["digests"] = checkpoint.digests()
-        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    refuse_finished(output, overwrite)
+    with progress_bar(Console(), "responses") as (advance, begin):
+        summary = evaluate_execution(checkpoint, options, advance, begin, output / PARTIAL)
+    summary["digests"] = checkpoint.digests()
+    write_text(output / SUMMARY, json.dumps(summary, indent=2) + "\n", overwrite=True)
     discard(output / PARTIAL)

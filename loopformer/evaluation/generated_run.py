@@ -11,7 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 from loopformer import language_checkpoint
 from loopformer.evaluation.generated_benchmark import TraceOptions, evaluate_traces
 from loopformer.evaluation.generated_summary import generated_markdown, generated_table, summarize_generated
-from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import write_text
@@ -35,11 +35,12 @@ def run_generated(
         options: of the benchmark of generated traces.
         device: torch device.
         dtype: of autocast, None for none.
-        overwrite: replace existing files.
+        overwrite: replace results that the folder holds already.
 
     Raises:
-        FileExistsError: a file exists and `overwrite` is false.
+        FileExistsError: the folder holds results and `overwrite` is false.
     """
+    refuse_finished(output, overwrite)
     disable_progress_bar()  # the library's own, for files of weights
     model = language_checkpoint.load(checkpoint, device)
     console = Console()
@@ -48,9 +49,9 @@ def run_generated(
         store, seconds = evaluate_traces(model, options, advance, begin, output / PARTIAL)
     summary = summarize_generated(store)
     summary["timing"] = {"generation": seconds}
-    store.save(output / "outcomes.safetensors", overwrite)
-    write_text(output / "table.md", generated_markdown(summary), overwrite)
-    write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+    store.save(output / "outcomes.safetensors", overwrite=True)
+    write_text(output / "table.md", generated_markdown(summary), overwrite=True)
+    write_summary(output / SUMMARY, summary, overwrite=True)  # last: it marks the folder as complete
     discard(output / PARTIAL)
     console.print(generated_table(summary, f"{name}, style {summary['style']}: {summary['queries']:,} queries"))
     console.print(f"generation took {seconds:.1f} s; open {output / 'table.md'}")

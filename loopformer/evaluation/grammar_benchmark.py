@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -207,8 +207,7 @@ def evaluate_grammar(
         partial_results: folder for finished batches, from which a killed evaluation goes on; None to keep nothing.
 
     Raises:
-        ValueError: an option is out of range, the model's labels are not the moves, or `partial_results` holds batches
-            of another evaluation.
+        ValueError: an option is out of range, or the model's labels are not the moves.
     """
     network = checkpoint.network
     questions = choose_questions(checkpoint, options)
@@ -227,7 +226,8 @@ def evaluate_grammar(
         name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()
     }
     digests = _digests(checkpoint, questions)
-    identity = {"digests": digests, "options": asdict(options), **number_types(network.label_ids.device.type)}
+    identity = {"digests": digests, "batch_size": options.batch_size, "slack": options.slack}
+    identity |= number_types(network.label_ids.device.type)
     kept = PartialTensors(partial_results, identity)
     for number, (rows, batch) in enumerate(_batches(questions, batcher, steps, options.batch_size)):
         count = batch.labels.shape[1] + options.slack
@@ -280,7 +280,8 @@ def _run(network: LoopedTransformer, batch: Batch, loops: int) -> dict[str, Tens
     moves, answers = [], []
     for done in range(0, loops, READ_EVERY):
         chunk = list(islice(states, min(READ_EVERY, loops - done)))
-        answers += [network.recurrence.answer(state, start.memory).clone() for state in chunk]
+        if network.halting is not None:
+            answers += [network.recurrence.answer(state, start.memory).clone() for state in chunk]
         moves.append(network.read(chunk, start).argmax(-1).to("cpu", torch.int16))
     stops = torch.zeros(len(batch), dtype=torch.int32)
     if network.halting is not None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
 from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
-from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import write_text
@@ -31,13 +31,17 @@ def run_grammar(
 
     Returns:
         the summary.
+
+    Raises:
+        FileExistsError: the folder holds results and `overwrite` is False.
     """
+    refuse_finished(output, overwrite)
     with progress_bar(console, "runs") as (advance, begin):
         store = evaluate_grammar(checkpoint, options, advance, begin, output / PARTIAL)
     summary = summarize_grammar(store)
-    store.save(output / "outcomes.safetensors", overwrite)
-    write_text(output / "table.md", grammar_markdown(summary), overwrite)
-    write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+    store.save(output / "outcomes.safetensors", overwrite=True)
+    write_text(output / "table.md", grammar_markdown(summary), overwrite=True)
+    write_summary(output / SUMMARY, summary, overwrite=True)  # last: it marks the folder as complete
     discard(output / PARTIAL)
     console.print(grammar_table(summary, f"{name}: {summary['instances']:,} runs, percent"))
     console.print(f"written to {output}")

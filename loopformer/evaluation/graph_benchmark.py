@@ -123,8 +123,7 @@ def evaluate_graphs(
             the caller removes it (`discard`). None keeps nothing.
 
     Raises:
-        ValueError: an option is out of range, the model's labels are not the letters, or `partial_results` holds parts
-            of another evaluation.
+        ValueError: an option is out of range, or the model's labels are not the letters.
         RuntimeError: the native check failed.
     """
     network = checkpoint.network

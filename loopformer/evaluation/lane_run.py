@@ -12,7 +12,7 @@ from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
 from loopformer.evaluation.lane_outputs import OUTPUTS, score_outputs, write_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown
-from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.partial import PARTIAL, discard, refuse_finished
 from loopformer.evaluation.program_benchmark import Place
 from loopformer.evaluation.progress import progress_bar
 
@@ -28,10 +28,7 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         ValueError: the options do not go with the model (names option and fix).
         FileExistsError: there are results already and `place.overwrite` is False.
     """
-    if not place.overwrite and (place.output / OUTPUTS).exists():  # before the model writes for nothing
-        raise FileExistsError(
-            f"output: {place.output} holds results already; choose another folder or --overwrite true"
-        )
+    refuse_finished(place.output, place.overwrite)  # before the model writes for nothing
     disable_progress_bar()  # the library's own, for files of weights
     model = language_checkpoint.load(place.checkpoint, place.device)
     console = Console()
@@ -44,8 +41,8 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         **_told(asked, options),
         "trained_steps": list(model.provenance.get("trained_counts", ())),
     }
-    write_outputs(place.output / OUTPUTS, outputs, place.overwrite)
-    summary = write_results(place.output, score_outputs(outputs, items), more, place.overwrite)
+    write_outputs(place.output / OUTPUTS, outputs, overwrite=True)
+    summary = write_results(place.output, score_outputs(outputs, items), more, overwrite=True)
     discard(place.output / PARTIAL)
     console.print(markdown(summary), soft_wrap=True, markup=False)
     console.print(f"written to {place.output}")

@@ -13,7 +13,6 @@ Shape legend: B machines of a split, T loops or steps, L loops of the store, q q
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,15 +150,15 @@ def evaluate_machines(
     if not parts:
         raise ValueError(f"machine.longest: no chosen split has runs of {options.longest} or less; raise it")
     begin(sum(options.machines * (1 if part.recipe.end_share else len(part.depths)) for part in parts.values()))
-    clock = time.perf_counter()
     answered = [_answer(model, name, part, options, advance) for name, part in parts.items()]
-    seconds = time.perf_counter() - clock
     checks = sum(_check(model, part) for part in answered)
     store = _join(model, options, answered)
     tokens, malformed = _all([part.tokens for part in answered]), _all([part.malformed for part in answered])
     numbers = by_count(store, tokens, malformed, model.trajectory)
     details = {part.name: {"by_count": numbers[part.name], **part.details} for part in answered}
-    return MachineResults(store, Timing(seconds, None, checks), details, [o for part in answered for o in part.outputs])
+    return MachineResults(
+        store, Timing(model.seconds, None, checks), details, [o for part in answered for o in part.outputs]
+    )
 
 
 def _answer(

@@ -101,6 +101,11 @@ class MachineModel(ABC):
 
     @property
     @abstractmethod
+    def seconds(self) -> float:
+        """Wall seconds of all it has said so far, those of a run that was killed included."""
+
+    @property
+    @abstractmethod
     def trained_counts(self) -> tuple[int, ...]:
         """Requested counts seen in training; empty where that is unknown."""
 
@@ -127,7 +132,7 @@ class LoopedMachine(MachineModel):
 
     def __init__(self, checkpoint: Checkpoint, batch_size: int, parts: PartialTensors | None = None) -> None:
         self._checkpoint, self._network, self._size = checkpoint, checkpoint.network, batch_size
-        self._parts, self._asked = parts or PartialTensors(None, {}), 0
+        self._parts, self._asked, self._seconds = parts or PartialTensors(None, {}), 0, 0.0
         self._batcher = MachineBatcher(self._network.backbone.tokenizer)
         if self._network.labels != list(self._batcher.labels.texts):
             raise ValueError(f"checkpoint: its labels {self._network.labels[:3]}... are not the machines' letters")
@@ -141,6 +146,11 @@ class LoopedMachine(MachineModel):
     def stops_itself(self) -> bool:
         """See `MachineModel`."""
         return self._network.halting is not None
+
+    @property
+    def seconds(self) -> float:
+        """See `MachineModel`."""
+        return self._seconds
 
     @property
     def trained_counts(self) -> tuple[int, ...]:
@@ -161,11 +171,13 @@ class LoopedMachine(MachineModel):
         said = []
         for begin in range(0, len(machines), self._size):
             some = machines[slice(begin, begin + self._size)]
-            said.append(self._parts.get(self._asked, partial(self._run, some, loops, count))[0])
+            part, seconds = self._parts.get(self._asked, partial(self._run, some, loops, count))
+            said.append(part)
             self._asked += 1
+            self._seconds += seconds
         joined = {name: torch.cat([part[name] for part in said]) for name in sorted(said[0])}
-        letters, answers = joined.pop(LETTERS), joined.pop(ANSWERS)
-        return Said(letters, joined, answers.to(self._network.label_ids.device))
+        letters, answers = joined.pop(LETTERS), joined.pop(ANSWERS, None)
+        return Said(letters, joined, None if answers is None else answers.to(self._network.label_ids.device))
 
     @torch.inference_mode()
     def _run(self, machines: Machines, loops: int, count: int | None) -> dict[str, Tensor]:
@@ -181,8 +193,9 @@ class LoopedMachine(MachineModel):
             if network.state_heads is not None:
                 fields = network.read_fields(chunk, answers, start)
                 logits |= {name: values[:, 1:] for name, values in fields.items()}
-            labels = {name: values.argmax(-1).short().cpu() for name, values in logits.items()}
-            read.append({**labels, ANSWERS: torch.stack(answers, 1).float().cpu()})
+            read.append({name: values.argmax(-1).short().cpu() for name, values in logits.items()})
+            if network.halting is not None:
+                read[-1][ANSWERS] = torch.stack(answers, 1).float().cpu()
         return {name: torch.cat([piece[name] for piece in read], 1) for name in read[0]}
 
     @torch.inference_mode()

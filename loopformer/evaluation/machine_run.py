@@ -12,6 +12,7 @@ from rich.table import Table
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
 from loopformer.evaluation.machine_model import MachineModel
+from loopformer.evaluation.partial import SUMMARY, refuse_finished
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.summary import summarize, write_summary
@@ -41,7 +42,11 @@ def run_machines(
 
     Returns:
         the summary: that of every benchmark over all splits, and by split under "machine".
+
+    Raises:
+        FileExistsError: the folder holds results and `overwrite` is False.
     """
+    refuse_finished(output, overwrite)
     with progress_bar(console) as (advance, begin):
         found = evaluate_machines(model, options, advance=advance, begin=begin)
     store, details = found.store, found.details
@@ -53,13 +58,13 @@ def run_machines(
     if not model.trajectory:
         summary = only_final(summary)
     summary |= {"machine": details, "timing": vars(found.timing), **model.settings()}
-    store.save(output / "outcomes.safetensors", overwrite)
+    store.save(output / "outcomes.safetensors", overwrite=True)
     if found.outputs:
-        write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite)
+        write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite=True)
     if model.trajectory:
-        write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite)
-    write_text(output / "table.md", machine_markdown(details), overwrite)
-    write_summary(output / "summary.json", summary, overwrite)  # last: it marks the folder as complete
+        write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite=True)
+    write_text(output / "table.md", machine_markdown(details), overwrite=True)
+    write_summary(output / SUMMARY, summary, overwrite=True)  # last: it marks the folder as complete
     console.print(machine_table(details, f"{name}: {options.task}, {summary['queries']:,} queries"))
     checks = found.timing.native_checks
     said = f"native check: {checks} calls agree; " if checks else ""

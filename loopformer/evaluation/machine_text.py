@@ -93,6 +93,11 @@ class WrittenMachine(MachineModel):
         return not self.rendering.by_step
 
     @property
+    def seconds(self) -> float:
+        """See `MachineModel`."""
+        return self._writer.seconds
+
+    @property
     def trained_counts(self) -> tuple[int, ...]:
         """See `MachineModel`."""
         return tuple(self._checkpoint.provenance.get("trained_counts", ()))

@@ -23,7 +23,7 @@ from datamodules.tasks.office.scoring import run_output
 from datamodules.tasks.office.splits import SPLITS, evaluation
 from datamodules.text import TextEncoder
 from loopformer.evaluation.office_outputs import OfficeOutput, score_outputs, write_results
-from loopformer.evaluation.partial import PARTIAL, discard
+from loopformer.evaluation.partial import PARTIAL, discard, refuse_finished
 from loopformer.evaluation.writer import Writer
 from loopformer.files import atomic_path
 from loopformer.language_checkpoint import LanguageCheckpoint
@@ -103,8 +103,7 @@ def evaluate_office(
         ValueError: the arm is "trained", and the model's folder does not tell which that is.
         FileExistsError: there are results already and `overwrite` is False.
     """
-    if not overwrite and (output / OUTPUTS).exists():  # before the model writes for nothing
-        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    refuse_finished(output, overwrite)  # before the model writes for nothing
     asked = find_prompt(checkpoint, options)
     arm = ARMS[asked.arm]
     items = [item for name in options.split_names for item in _chosen(name, options.per_family)]
@@ -113,7 +112,7 @@ def evaluate_office(
     writer = Writer(checkpoint, output / PARTIAL)
     with PythonSandbox() as sandbox:
         outputs = ask(checkpoint, writer, arm, asked.listing, items, seed, options, sandbox, advance)
-        with atomic_path(output / OUTPUTS, overwrite) as temporary:
+        with atomic_path(output / OUTPUTS, overwrite=True) as temporary:
             temporary.write_text("".join(json.dumps(asdict(one)) + "\n" for one in outputs), encoding="utf-8")
         scored = score_outputs(outputs, sandbox)
     more = {
@@ -125,7 +124,7 @@ def evaluate_office(
         "max_new_tokens": options.max_new_tokens,
         "per_family": options.per_family,
     }
-    summary = write_results(output, scored, more, overwrite)
+    summary = write_results(output, scored, more, overwrite=True)
     discard(output / PARTIAL)
     return summary
 

@@ -1,7 +1,7 @@
 """Finished parts of an evaluation of a looped model on disk, so that a killed run loses at most the part it was at.
 
-Each part is one safetensors file, written atomically, that carries the digest of everything the numbers depend on.
-What ordinary models write is kept by `loopformer.evaluation.writer`.
+Each part is one safetensors file, written atomically. Its name holds the digest of everything the numbers depend on, so
+that parts of different evaluations never mix. What ordinary models write is kept by `loopformer.evaluation.writer`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +23,12 @@ from torch import Tensor
 
 from loopformer.evaluation.trace import Part
 from loopformer.files import atomic_path
+
+FORMAT = 1
+"""Of the parts; another one makes parts of older code unknown."""
+
+SUMMARY = "summary.json"
+"""Written last: it marks a folder of results as complete."""
 
 PARTIAL = "partial"
 """Folder of the parts within the folder of results."""
@@ -41,25 +48,24 @@ class Parts(ABC, Generic[PartT]):
 
     def __init__(self, folder: Path | None, identity: dict[str, Any]) -> None:
         self.folder = folder
-        self.digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        self.digest = hashlib.sha256(json.dumps([FORMAT, identity], sort_keys=True).encode()).hexdigest()[:16]
 
     def get(self, number: int, compute: Callable[[], PartT]) -> tuple[PartT, float]:
         """Return a part and the seconds it took: from its file, or computed now and then kept.
 
-        Raises:
-            ValueError: the folder holds a part of another evaluation, or a file that is none.
+        A file that cannot be read counts as missing.
         """
-        path = None if self.folder is None else self.folder / f"part_{number:05d}.safetensors"
+        path = None if self.folder is None else self.folder / f"part_{self.digest}_{number:05d}.safetensors"
         if path is not None and path.is_file():
-            return self._load(path)
+            with suppress(SafetensorError, OSError, KeyError, ValueError):
+                return self._load(path)
         begin = time.perf_counter()
         part = compute()
         seconds = time.perf_counter() - begin
         if path is not None:
-            metadata = {"digest": self.digest, "seconds": repr(seconds)}
             tensors = {name: t.contiguous().clone() for name, t in self.to_tensors(part).items()}
-            with atomic_path(path) as temporary:
-                save_file(tensors, temporary, metadata=metadata)
+            with atomic_path(path, overwrite=True) as temporary:
+                save_file(tensors, temporary, metadata={"seconds": repr(seconds)})
         return part, seconds
 
     @abstractmethod
@@ -71,18 +77,10 @@ class Parts(ABC, Generic[PartT]):
         """Build a part from its tensors."""
 
     def _load(self, path: Path) -> tuple[PartT, float]:
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} is not a part of an evaluation ({error}): delete it.") from error
-        if metadata.get("digest") != self.digest:
-            raise ValueError(
-                f"{path.parent} holds parts of an evaluation with another model, questions or options: delete the "
-                "folder or choose another output."
-            )
-        return self.from_tensors(tensors), float(metadata["seconds"])
+        with safe_open(path, framework="pt") as file:
+            seconds = float((file.metadata() or {})["seconds"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+        return self.from_tensors(tensors), seconds
 
 
 class PartialResults(Parts[Part]):
@@ -117,9 +115,20 @@ class PartialTensors(Parts[dict[str, Tensor]]):
 
 
 def number_types(device: str) -> dict[str, str]:
-    """Device and number type of a looped model's numbers, for the identity of parts."""
-    autocast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "float32"
-    return {"device": device, "precision": autocast}
+    """Kind of device and number type of a looped model's numbers, for the identity of parts."""
+    kind = torch.device(device).type
+    autocast = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
+    return {"device": kind, "precision": autocast}
+
+
+def refuse_finished(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder with the results of a finished evaluation. What a killed one has left there is written anew.
+
+    Raises:
+        FileExistsError: there are results, which summary.json marks as complete, and `overwrite` is False.
+    """
+    if not overwrite and (folder / SUMMARY).exists():
+        raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
 
 
 def discard(folder: Path) -> None:

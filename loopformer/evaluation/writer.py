@@ -38,7 +38,7 @@ class Writer:
         self.seconds = 0.0
         self._lm, self._folder = checkpoint.lm, folder
         self._ends = end_token_ids(checkpoint.lm, checkpoint.tokenizer)
-        self._model = [] if folder is None else [checkpoint.source, checkpoint.digests()]
+        self._model = [] if folder is None else checkpoint.identity()
 
     def __call__(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Response]:
         """Continue prompts, all in one batch.
@@ -48,18 +48,18 @@ class Writer:
             max_new_tokens: budget of each response.
 
         Raises:
-            ValueError: an empty prompt, a budget below 1, or a damaged file of the batch.
+            ValueError: an empty prompt, or a budget below 1.
         """
         path = self._path(prompts, max_new_tokens)
-        if path is not None and path.is_file():
-            responses, seconds = _load(path)
-        else:
+        if path is None or (kept := _load(path)) is None:
             begin = time.perf_counter()
             responses = generate_greedy(self._lm, prompts, max_new_tokens, self._ends)
             seconds = time.perf_counter() - begin
             if path is not None:
-                kept = {"seconds": seconds, "responses": [asdict(response) for response in responses]}
-                write_text(path, json.dumps(kept))
+                rows = [asdict(response) for response in responses]
+                write_text(path, json.dumps({"seconds": seconds, "responses": rows}), overwrite=True)
+        else:
+            responses, seconds = kept
         self.seconds += seconds
         return responses
 
@@ -74,9 +74,10 @@ class Writer:
         return self._folder / f"batch_{digest[:32]}.json"
 
 
-def _load(path: Path) -> tuple[list[Response], float]:
+def _load(path: Path) -> tuple[list[Response], float] | None:
+    """What a file of a batch holds; None if there is none that can be read."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         return [Response(**response) for response in kept["responses"]], float(kept["seconds"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no batch of an evaluation ({error!r}): delete it.") from error
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
