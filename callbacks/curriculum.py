@@ -29,17 +29,27 @@ class Curriculum(L.Callback):
         first_stage_lr: factor on the learning rate while the first stage lasts. The plateau before the lookup forms is
             shorter at a rate at which deep rollouts would later diverge.
         fields: the named state fields count too: success is that of the worst of them and the readouts.
+        latest: update from which the last stage need not be passed for the decay to begin, so that a run ends decayed
+            even on a task that is hard to master; None: it must be.
     """
 
     def __init__(
-        self, gate: float = 0.9, momentum: float = 0.8, first_stage_lr: float = 1.0, fields: bool = False
+        self,
+        gate: float = 0.9,
+        momentum: float = 0.8,
+        first_stage_lr: float = 1.0,
+        fields: bool = False,
+        latest: int | None = None,
     ) -> None:
         if not 0 < gate < 1:
             raise ValueError(f"Curriculum.gate: needs a value between 0 and 1, got {gate}")
+        if latest is not None and latest < 1:
+            raise ValueError(f"Curriculum.latest: needs an update from 1, got {latest}")
         self.gate = gate
         self.momentum = momentum
         self.first_stage_lr = first_stage_lr
         self.fields = fields
+        self.latest = latest
         self.stage = 0
         self.average = 0.0
         self.complete = False
@@ -71,17 +81,21 @@ class Curriculum(L.Callback):
         pl_module.log("train/success", self.average, prog_bar=True)
         stages = trainer.datamodule.stages  # type: ignore[attr-defined]
         schedule = pl_module.schedule
-        if self.average > self.gate and not self.complete:
-            if self.stage + 1 < len(stages):
-                self.stage, self.average = self.stage + 1, 0.0
-                self._enter_stage(trainer, pl_module)
-                log.info("step %d: curriculum stage %d/%d", trainer.global_step, self.stage + 1, len(stages))
-            else:
-                self.complete = True
-                schedule.start_decay(trainer.global_step)  # type: ignore[union-attr,operator]
-                log.info("step %d: curriculum complete, learning rate decays", trainer.global_step)
+        last = self.stage + 1 == len(stages)
+        if self.average > self.gate and not last:
+            self.stage, self.average = self.stage + 1, 0.0
+            self._enter_stage(trainer, pl_module)
+            log.info("step %d: curriculum stage %d/%d", trainer.global_step, self.stage + 1, len(stages))
+        elif last and not self.complete and (self.average > self.gate or self._is_late(trainer.global_step)):
+            self.complete = True
+            schedule.start_decay(trainer.global_step)  # type: ignore[union-attr,operator]
+            how = "complete" if self.average > self.gate else f"in its last stage, success {self.average:.2f}"
+            log.info("step %d: curriculum %s, learning rate decays", trainer.global_step, how)
         if schedule.finished(trainer.global_step):  # type: ignore[union-attr,operator]
             trainer.should_stop = True
+
+    def _is_late(self, step: int) -> bool:
+        return self.latest is not None and step >= self.latest
 
     def _enter_stage(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         trainer.datamodule.set_stage(self.stage)  # type: ignore[attr-defined]

@@ -84,6 +84,21 @@ def test_curriculum_that_does_not_finish_says_so() -> None:
         trainer(Curriculum(gate=0.999), max_steps=2, limit_val_batches=0).fit(module, datamodule=data)
 
 
+def test_a_run_may_decay_in_a_last_stage_that_is_never_passed() -> None:
+    module, data = parts()
+    data.train_source.stages = data.train_source.stages[-1:]
+    run = trainer(Curriculum(gate=0.999, latest=4), max_steps=2000, limit_val_batches=0)
+    run.fit(module, datamodule=data)
+    assert module.schedule.decay_from == 4
+    assert run.global_step == 7
+    module, data = parts()
+    with pytest.warns(UserWarning, match="ended in curriculum stage 1 of 3"):
+        trainer(Curriculum(gate=0.999, latest=2), max_steps=4, limit_val_batches=0).fit(module, datamodule=data)
+    assert module.schedule.decay_from is None, "the last stage alone need not be passed"
+    with pytest.raises(ValueError, match=r"Curriculum\.latest: needs an update from 1, got 0"):
+        Curriculum(latest=0)
+
+
 def test_curriculum_needs_stages() -> None:
     module, _ = parts()
     data, run = GraphDataModule(module.network.backbone.tokenizer), trainer(Curriculum(), max_steps=1)
