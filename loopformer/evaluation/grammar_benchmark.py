@@ -28,7 +28,7 @@ from datamodules.tasks.grammar.lane_suites import SUITES
 from datamodules.tasks.grammar.lanes import LANES
 from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
-from datamodules.tasks.procedure import Procedure
+from datamodules.tasks.procedure import LabelSet, Procedure
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 from loopformer.evaluation.partial import PartialTensors, number_types
@@ -215,46 +215,62 @@ def evaluate_grammar(
     steps = np.array([questions.task.steps(instance) for instance in questions.instances])
     size, loops = len(steps), int(steps.max()) + options.slack
     begin(size)
-    names = tuple(batcher.labels.names)
-    moves = {text: number for number, text in enumerate(batcher.labels.texts)}
-    # By the model's labels, the task's move, and one number more for every label that is none.
-    numbers = torch.tensor([moves.get(text, len(names)) for text in network.labels], dtype=torch.int16)
-    letters = torch.zeros(size, loops, dtype=torch.int16)
-    reference = torch.full((size, loops), IGNORE, dtype=torch.int16)
-    stops = torch.zeros(size, dtype=torch.int32)
-    facts: dict[str, Tensor] = {
-        name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()
-    }
     digests = _digests(checkpoint, questions)
     identity = {"digests": digests, "batch_size": options.batch_size, "slack": options.slack}
     identity |= number_types(network.label_ids.device.type)
     kept = PartialTensors(partial_results, identity)
+    names = tuple(batcher.labels.names)
+    letters = torch.zeros(size, loops, dtype=torch.int16)
+    reference = torch.full((size, loops), IGNORE, dtype=torch.int16)
+    stops = torch.zeros(size, dtype=torch.int32)
+    facts = {name: torch.tensor(values, dtype=torch.int32) for name, values in questions.facts.items()}
+    numbers = _move_numbers(network, batcher.labels)
     for number, (rows, batch) in enumerate(_batches(questions, batcher, steps, options.batch_size)):
         count = batch.labels.shape[1] + options.slack
         part, _ = kept.get(number, partial(_run, network, batch, count))
-        read, stopped = numbers[part["moves"].long()], part["stops"]
+        read = numbers[part["moves"].long()]
         letters[rows, :count] = read
         letters[rows, count:] = read[:, -1:]  # never counted: these loops lie beyond the slack
         reference[rows, : batch.labels.shape[1]] = batch.labels.to(torch.int16)
-        stops[rows] = stopped
+        stops[rows] = part["stops"]
         for name, values in batch.facts.items():
             facts.setdefault(name, torch.zeros(size, dtype=torch.int32))[rows] = values.to(torch.int32)
         advance(len(rows))
+    metadata = OutcomeMetadata(
+        benchmark="grammar",
+        labels=names if len(names) == len(network.labels) else (*names, NO_MOVE),
+        loops=loops,
+        cap=loops,
+        digests=digests,
+        trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
+        fact_values=questions.fact_values,
+    )
+    return _store(metadata, letters, reference, stops, torch.from_numpy(steps.astype(np.int32)), facts)
+
+
+def _move_numbers(network: LoopedTransformer, labels: LabelSet) -> Tensor:
+    """By the model's labels, the task's move, and one number more for every label that is none."""
+    moves = {text: number for number, text in enumerate(labels.texts)}
+    return torch.tensor([moves.get(text, len(moves)) for text in network.labels], dtype=torch.int16)
+
+
+def _store(
+    metadata: OutcomeMetadata,
+    letters: Tensor,
+    reference: Tensor,
+    stops: Tensor,
+    steps: Tensor,
+    facts: dict[str, Tensor],
+) -> OutcomeStore:
+    """Every instance is asked once, for all its moves."""
+    each = torch.arange(len(steps), dtype=torch.int32)
     return OutcomeStore(
-        metadata=OutcomeMetadata(
-            benchmark="grammar",
-            labels=names if len(names) == len(network.labels) else (*names, NO_MOVE),
-            loops=loops,
-            cap=loops,
-            digests=digests,
-            trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
-            fact_values=questions.fact_values,
-        ),
+        metadata=metadata,
         letters=letters,
         reference=reference,
-        row=torch.arange(size, dtype=torch.int32),
-        instance=torch.arange(size, dtype=torch.int32),
-        steps=torch.from_numpy(steps.astype(np.int32)),
+        row=each,
+        instance=each.clone(),
+        steps=steps,
         stops=stops,
         stratum=(2 * facts["depth"] + facts["accept"]).to(torch.int16),
         facts=facts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -151,32 +151,47 @@ def evaluate_graphs(
     sample = options.native_sample
     native = native_seconds(network, batcher, graphs, counts, cap, sample) * whole.stops.numel() if sample else None
 
-    store = OutcomeStore(
-        metadata=OutcomeMetadata(
-            benchmark="graph",
-            labels=tuple(batcher.labels.names),
-            loops=loops,
-            cap=loops,
-            digests=digests,
-            trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
-            fact_values={"kind": tuple(KINDS)},
-        ),
+    metadata = OutcomeMetadata(
+        benchmark="graph",
+        labels=tuple(batcher.labels.names),
+        loops=loops,
+        cap=loops,
+        digests=digests,
+        trained_steps=tuple(checkpoint.config.get("provenance", {}).get("trained_counts", ())),
+        fact_values={"kind": tuple(KINDS)},
+    )
+    shown = None if estimates is None else estimates[:, : loops + 1]
+    return _store(metadata, whole, graphs, counts, stratum, network.count_free, shown), Timing(shared, native, checks)
+
+
+def _store(
+    metadata: OutcomeMetadata,
+    whole: Part,
+    graphs: Graphs,
+    counts: Sequence[int],
+    stratum: NDArray[np.intp],
+    count_free: bool,
+    estimates: torch.Tensor | None,
+) -> OutcomeStore:
+    """What a model said to every count of every graph; a count-free one said the same to all counts."""
+    each = torch.arange(len(counts), dtype=torch.int32).repeat(len(graphs))
+    return OutcomeStore(
+        metadata=metadata,
         letters=whole.letters,
         direct=whole.direct,
         converged=whole.converged,
-        reference=_reference(graphs, loops, 1 if network.count_free else len(counts)),
-        row=_rows(len(graphs), len(counts), network.count_free),
+        reference=_reference(graphs, metadata.loops, 1 if count_free else len(counts)),
+        row=_rows(len(graphs), len(counts), count_free),
         instance=torch.arange(len(graphs), dtype=torch.int32).repeat_interleave(len(counts)),
         steps=torch.tensor(counts, dtype=torch.int32).repeat(len(graphs)),
-        stops=torch.where(whole.stops > loops, 0, whole.stops).flatten(),
+        stops=torch.where(whole.stops > metadata.loops, 0, whole.stops).flatten(),
         stratum=torch.from_numpy(stratum.astype(np.int16)),
         facts={name: torch.from_numpy(values.astype(np.int32)) for name, values in graphs.facts().items()},
         initial=torch.from_numpy(graphs.start.astype(np.int16)),
         successors=torch.from_numpy(graphs.successors().astype(np.int16)),
-        estimates=None if estimates is None else estimates[:, : loops + 1],
-        estimate=None if estimates is None else torch.arange(len(counts), dtype=torch.int32).repeat(len(graphs)),
+        estimates=estimates,
+        estimate=None if estimates is None else each,
     )
-    return store, Timing(shared, native, checks)
 
 
 def _run(
