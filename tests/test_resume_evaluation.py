@@ -125,7 +125,7 @@ WRITTEN = {
                "--program.office.splits=composition", "--program.office.per_family=2",
                "--program.office.batch_size=3", "--program.office.max_new_tokens=4", "--program.office.listing=false"],
     "execution": ["--benchmark=program", "--program.part=traces", "--program.traces.programs=GeneratedPrograms",
-                  "--program.traces.programs.count=6",
+                  "--program.traces.programs.count=2",
                   "--program.traces.rendering=DynamicScratchpad", "--program.traces.true_states=true",
                   "--program.traces.batch_size=4", "--program.traces.max_new_tokens=3"],
     "machine": ["--benchmark=program", "--program.part=machine", "--program.machine.task=registers",
