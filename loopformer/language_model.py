@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from loopformer.adaptation import Adaptation, Everything, LoRA
 from loopformer.backbone import Backbone
+from loopformer.look_back import look_back as start_looking_back
 from loopformer.own_tensors import own_tensor_names
 
 
@@ -32,17 +33,26 @@ class LanguageModel(nn.Module):
     Args:
         backbone: the decoder with its tokenizer. Its split only tells what `adaptation` calls R.
         adaptation: what is trained; default everything. LoRA adapts R: a split without P and C makes that all layers.
+        look_back: start P's heads as heads that look a few tokens back (`loopformer.look_back`), where P is not
+            pretrained: the same start as a looped model's.
 
     Raises:
         ValueError: LoRA on a from-scratch backbone: there is nothing to adapt, and no base to load it onto again.
     """
 
-    def __init__(self, backbone: Backbone, adaptation: Adaptation = Everything()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        backbone: Backbone,
+        adaptation: Adaptation = Everything(),  # noqa: B008
+        look_back: bool = False,
+    ) -> None:
         super().__init__()
         if isinstance(adaptation, LoRA) and backbone.reference is None:
             raise ValueError("adaptation: LoRA needs a pretrained backbone; use Everything from scratch")
         self.backbone = backbone
         self.adaptation = adaptation
+        if look_back and backbone.reference is None:
+            start_looking_back(backbone.prelude, backbone.lm.model.rotary_emb.inv_freq)
         adaptation.apply(backbone)
 
     def train(self, mode: bool = True) -> LanguageModel:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 from conftest import make_network
+from torch import nn
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from loopformer.backbone import PretrainedBackbone, ScratchBackbone, Split
 from loopformer.fixed_rules import FixedRules
+from loopformer.language_model import LanguageModel
 from loopformer.looped import LoopedTransformer
 from loopformer.recurrence import FixedPrompt
 
@@ -58,6 +60,20 @@ def test_pretrained_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backbone, "_reference", {"model": "base"}, raising=False)
     LoopedTransformer(backbone, FixedPrompt(), look_back=True)
     assert torch.equal(backbone.prelude[0].self_attn.q_proj.bias, before)  # type: ignore[union-attr, arg-type]
+
+
+def test_an_ordinary_model_can_start_as_a_looped_one() -> None:
+    def biases(network: nn.Module) -> list[torch.Tensor]:
+        attention = network.backbone.prelude[0].self_attn  # type: ignore[union-attr, index]
+        return [attention.q_proj.bias, attention.k_proj.bias]  # type: ignore[union-attr, list-item]
+
+    ordinary, looped = (
+        LanguageModel(ScratchBackbone(CONFIG), look_back=True),
+        LoopedTransformer(ScratchBackbone(CONFIG), FixedPrompt(), look_back=True),
+    )
+    assert all(torch.equal(*pair) for pair in zip(biases(ordinary), biases(looped), strict=True))
+    assert all(bias.abs().max() > 1 for bias in biases(ordinary))
+    assert all(bias.abs().max() == 0 for bias in biases(LanguageModel(ScratchBackbone(CONFIG))))
 
 
 def test_layers_without_biases_are_refused() -> None:
