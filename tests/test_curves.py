@@ -97,6 +97,15 @@ def test_the_figure_draws_every_curve_in_percent(machine: Path, brackets: Path) 
         read_curves([str(machine), str(brackets)])
 
 
+def test_one_lane_of_an_ordinary_model(tmp_path: Path, brackets: Path) -> None:
+    depths = {"by_depth": json.loads((brackets / "summary.json").read_text())["by_depth"]}
+    run = written(tmp_path / "written", {"lanes": {"written": {"bracket_depths": depths}}})
+    assert [curve.points for curve in read_curves([str(run)])] == [c.points for c in read_curves([str(brackets)])]
+    two = written(tmp_path / "two", {"lanes": {"written": {"a": depths, "b": depths}}})
+    with pytest.raises(ValueError, match="in one lane and suite"):
+        read_curves([str(two)])
+
+
 def test_names_tell_runs_apart(tmp_path: Path) -> None:
     splits = {"unseen_rules": {"by_count": {"1": {"complete": share(1.0)}}}}
     folders = [written(tmp_path / name / "evaluation", {"machine": splits}) for name in ("lr=0.1", "lr=0.2")]

@@ -2,8 +2,9 @@
 
     python evaluate.py curves --runs "seed 0=results/fsm0" "seed 1=results/fsm1" --output fsm.svg
 
-Reads nothing but the summaries of evaluations on graphs, written paths, machines or bracket strings, and puts them in
-one figure even if they answered different questions. For differences on the same queries there is `compare`.
+Reads nothing but the summaries of evaluations on graphs, written paths, machines or strings (of an ordinary model: one
+lane and suite), and puts them in one figure even if they answered different questions. For differences on the same
+queries there is `compare`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def read_curves(arguments: Sequence[str], metric: str = "complete") -> list[Curv
         if not curves or curves[-1].run != name:
             raise ValueError(
                 f"metric: {file} has no {metric!r} by the length of the run (there: {_shares(summary)}); use another "
-                "share, or an evaluation of graphs, written paths, machines or bracket strings"
+                "share, or an evaluation of graphs, written paths, machines or strings (in one lane and suite)"
             )
     if len({bool(curve.part) for curve in curves}) > 1:
         raise ValueError("runs: the lengths of some are depths of strings, of others loops; draw them apart")
@@ -86,7 +87,7 @@ def _read(name: str, summary: Any, metric: str) -> list[Curve]:
     """The curves of one summary, without the parts that have no points."""
     steps = summary.get("trained_steps")
     trained = int(max(steps)) if steps else None
-    by_depth = "by_depth" in summary and "machine" not in summary  # a string's depth is not a number of loops
+    by_depth = ("by_depth" in summary and "machine" not in summary) or "lanes" in summary  # no number of loops
     found = _parts(summary, metric).items()
     points = [(part, tuple(sorted(map(_point, points)))) for part, points in found]
     return [Curve(name, part, some, None if by_depth else trained) for part, some in points if some]
@@ -108,7 +109,12 @@ def _parts(summary: dict[str, Any], metric: str) -> dict[str, Points]:
     if "machine" in summary:
         return {"": _machine_points(summary["machine"], metric)}
     if "by_depth" in summary:
-        return {part: _grammar_points(summary["by_depth"], part, metric) for part in ("yes", "no")}
+        return _grammar_points(summary["by_depth"], metric)
+    if "lanes" in summary:
+        suites = [suite for lane in summary["lanes"].values() for suite in lane.values()]
+        found = [_grammar_points(suite["by_depth"], metric) for suite in suites if "by_depth" in suite]
+        told = [points for points in found if any(points.values())]
+        return told[0] if len(told) == 1 else {}
     table = summary.get("by_steps", {})
     if metric not in table.get("intervals", {}):
         return {}
@@ -124,10 +130,13 @@ def _machine_points(splits: dict[str, Any], metric: str) -> Points:
     return [(n, cell["share"], cell["low"], cell["high"]) for n, cell in cells if cell["share"] is not None]
 
 
-def _grammar_points(depths: dict[str, Any], part: str, metric: str) -> Points:
-    """Points of the strings that are in the language ("yes") or not, by depth."""
-    cells = [(int(depth), both[part]) for depth, both in depths.items() if part in both]
-    return [(n, cell[metric], *ends) for n, cell in cells if (ends := cell["intervals"].get(metric))]
+def _grammar_points(depths: dict[str, Any], metric: str) -> dict[str, Points]:
+    """Points of the strings that are in the language ("yes") and of those that are not, by depth."""
+    found: dict[str, Points] = {}
+    for part in ("yes", "no"):
+        cells = [(int(depth), both[part]) for depth, both in depths.items() if part in both]
+        found[part] = [(n, cell[metric], *ends) for n, cell in cells if (ends := cell["intervals"].get(metric))]
+    return found
 
 
 def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = None) -> Figure:
