@@ -27,7 +27,7 @@ QWEN = os.environ.get("LOOPFORMER_QWEN")
 pytestmark = [
     pytest.mark.real_weights,
     pytest.mark.slow,
-    pytest.mark.skipif(QWEN is None, reason="LOOPFORMER_QWEN is not set"),
+    pytest.mark.skipif(not QWEN, reason="LOOPFORMER_QWEN is not set"),
 ]
 
 
