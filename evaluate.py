@@ -49,7 +49,7 @@ from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
 from loopformer.evaluation.lane_run import run_lanes
 from loopformer.evaluation.outcomes import OutcomeStore
-from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.program_benchmark import Place, ProgramOptions, evaluate_program
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
@@ -57,7 +57,7 @@ from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.evaluation.tables import difference_table, overall_table, range_table
 from loopformer.evaluation.wandb_run import log_evaluation
-from loopformer.files import write_text
+from loopformer.files import SUMMARY, refuse_finished, write_text
 from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
@@ -105,7 +105,7 @@ def evaluate(
         raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
     names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
     folders = [output / called.replace("/", "-") if several else output for called in names]
-    _check_empty(output, overwrite)
+    refuse_finished(output, overwrite, SUMMARY, COMPARISON)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     place = Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite)
@@ -142,13 +142,6 @@ def _check_choices(benchmark: str, precision: str) -> None:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
 
 
-def _check_empty(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds results or a comparison, before anything is computed."""
-    refuse_finished(folder, overwrite)
-    if not overwrite and (folder / COMPARISON).exists():
-        raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
-
-
 def _finished(name: str, folder: Path, model: checkpoints.Checkpoint) -> Run:
     """Read an evaluation that is there already.
 
@@ -182,7 +175,7 @@ def compare(runs: list[str], output: Path, reference: str | None = None, overwri
         reference: name of the run with which the others are compared; by default the first.
         overwrite: replace a comparison that the output folder holds already.
     """
-    _check_empty(output, overwrite)
+    refuse_finished(output, overwrite, SUMMARY, COMPARISON)
     loaded = load_runs(runs)
     _compare(loaded, reference or loaded[0].name, output, overwrite, Console())
 

@@ -22,6 +22,15 @@ class Bridge(nn.Module):
         raise NotImplementedError
 
 
+def at_scale_of(anchor: Tensor, x: Tensor, eps: float) -> Tensor:
+    """X [..., D] with the root mean square over channels of `anchor` [..., D]; both in float32, eps inside the root."""
+
+    def mean_square(values: Tensor) -> Tensor:
+        return values.square().mean(-1, keepdim=True) + eps
+
+    return x * (mean_square(anchor) / mean_square(x)).sqrt()
+
+
 class ReentryBridge(Bridge):
     """y = W (g * (x / rms(x) * rms(h0))), with g ones and W the identity at the start, no bias.
 
@@ -49,17 +58,12 @@ class ReentryBridge(Bridge):
 
     def forward(self, state: Tensor, anchor: Tensor) -> Tensor:
         """See `Bridge.forward`."""
-        x = state.float()
-        scale = (self._mean_square(anchor.float()) / self._mean_square(x)).sqrt()
-        y = x * scale
+        y = at_scale_of(anchor.float(), state.float(), self.eps)
         if self.learns_gain:
             y = self.gain * y
         if self.projection:
             y = F.linear(y.to(self.weight.dtype), self.weight)
         return y.to(state.dtype)
-
-    def _mean_square(self, x: Tensor) -> Tensor:
-        return x.square().mean(-1, keepdim=True) + self.eps
 
 
 class ReinjectionBridge(ReentryBridge):

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from loopformer.bridge import Bridge
+from loopformer.bridge import Bridge, at_scale_of
 from loopformer.recurrence import Recurrence
 from loopformer.state_heads import ClassHead, FieldHead, FieldInputs, MarkerHead, StateHeads
 
@@ -157,13 +157,7 @@ class FieldCarry(Carry):
                 chosen = torch.zeros_like(likely).scatter_(-1, likely.argmax(-1, keepdim=True), 1.0)
                 # In this order the second term is exactly zero: no bit of the state passes but the choice.
                 parts.append((chosen + (likely - likely.detach())) @ vectors.float())
-            told = torch.stack(parts).sum(0)
-            scale = (_mean_square(anchor.float(), self.eps) / _mean_square(told, self.eps)).sqrt()
-            return (told * scale).to(entering.dtype)
-
-
-def _mean_square(x: Tensor, eps: float) -> Tensor:
-    return x.square().mean(-1, keepdim=True) + eps
+            return at_scale_of(anchor.float(), torch.stack(parts).sum(0), self.eps).to(entering.dtype)
 
 
 def _check_fields(fields: Sequence[str], heads: StateHeads | None, kind: type[FieldHead]) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+SUMMARY = "summary.json"
+"""Written last: it marks a folder of results as complete."""
+
 
 @contextmanager
 def atomic_path(path: Path | str, overwrite: bool = False) -> Iterator[Path]:
@@ -35,3 +38,18 @@ def write_text(path: Path | str, text: str, overwrite: bool = False) -> None:
     """
     with atomic_path(path, overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def refuse_finished(folder: Path, overwrite: bool, *marks: str) -> None:
+    """Refuse a folder with finished results. What a killed evaluation has left there is written anew.
+
+    Args:
+        folder: folder of the results.
+        overwrite: do not refuse.
+        marks: files that are written last; by default an evaluation's summary.json.
+
+    Raises:
+        FileExistsError: one of the files is there and `overwrite` is False.
+    """
+    if not overwrite and any((folder / mark).exists() for mark in marks or (SUMMARY,)):
+        raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")

@@ -27,7 +27,7 @@ from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize
 from loopformer.evaluation.tables import COLUMNS, STOPPING, difference_table, overall_table, tidy_csv
 from loopformer.evaluation.tally import Tally, count_store
-from loopformer.files import write_text
+from loopformer.files import refuse_finished, write_text
 
 STORE = "outcomes.safetensors"
 COMPARISON = "comparison.json"
@@ -130,8 +130,7 @@ def write_comparison(output: Path, runs: Sequence[Run], reference: str, overwrit
     Raises:
         FileExistsError: the folder holds a comparison and `overwrite` is false.
     """
-    if not overwrite and (output / COMPARISON).exists():
-        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    refuse_finished(output, overwrite, COMPARISON)
     comparison = compare(runs, reference)
     write_text(output / "report.html", report_html(runs, comparison), overwrite=True)
     write_text(output / "comparison.csv", tidy_csv(runs), overwrite=True)

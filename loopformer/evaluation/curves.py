@@ -20,8 +20,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from loopformer.evaluation.compare import named_paths
-from loopformer.evaluation.partial import SUMMARY
-from loopformer.files import atomic_path
+from loopformer.files import SUMMARY, atomic_path
 
 FORMATS = (".svg", ".png", ".pdf")
 LENGTHS = ("unseen_rules", "held_out_lengths", "longer_runs")

@@ -35,10 +35,10 @@ from datamodules.tasks.traces.scoring import (
 )
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import TextEncoder
-from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.writer import Writer
-from loopformer.files import write_text
+from loopformer.files import SUMMARY, refuse_finished, write_text
 from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 

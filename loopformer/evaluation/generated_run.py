@@ -11,10 +11,10 @@ from transformers.utils.logging import disable_progress_bar
 from loopformer import language_checkpoint
 from loopformer.evaluation.generated_benchmark import TraceOptions, evaluate_traces
 from loopformer.evaluation.generated_summary import generated_markdown, generated_table, summarize_generated
-from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
-from loopformer.files import write_text
+from loopformer.files import SUMMARY, refuse_finished, write_text
 
 
 def run_generated(

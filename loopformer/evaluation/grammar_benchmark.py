@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from datamodules.tasks.procedure import LabelSet, Procedure
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 from loopformer.evaluation.partial import PartialTensors, number_types
-from loopformer.evaluation.trace import READ_EVERY
+from loopformer.evaluation.trace import state_chunks
 from loopformer.looped import LoopedTransformer
 from loopformer.metrics.functional import stop_loop
 
@@ -292,10 +291,8 @@ def _run(network: LoopedTransformer, batch: Batch, loops: int) -> dict[str, Tens
     """Return the `moves` [B, T] int16 and the `stops` [B] int32 of a rollout; it holds few states at a time."""
     batch = batch.to(network.label_ids.device)
     start = network.start(batch)
-    states = network.states(start)
     moves, answers = [], []
-    for done in range(0, loops, READ_EVERY):
-        chunk = list(islice(states, min(READ_EVERY, loops - done)))
+    for chunk in state_chunks(network, start, loops):
         if network.halting is not None:
             answers += [network.recurrence.answer(state, start.memory).clone() for state in chunk]
         moves.append(network.read(chunk, start).argmax(-1).to("cpu", torch.int16))

@@ -10,10 +10,10 @@ from rich.console import Console
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
 from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
-from loopformer.evaluation.partial import PARTIAL, SUMMARY, discard, refuse_finished
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.summary import write_summary
-from loopformer.files import write_text
+from loopformer.files import SUMMARY, refuse_finished, write_text
 
 
 def run_grammar(

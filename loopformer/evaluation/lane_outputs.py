@@ -38,9 +38,9 @@ from datamodules.tasks.grammar.search_task import SearchTask
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.lane_summary import ScoredLane, markdown, summarize_lanes
 from loopformer.evaluation.summary import write_summary
-from loopformer.files import atomic_path, write_text
+from loopformer.files import SUMMARY, atomic_path, refuse_finished, write_text
 
-OUTPUTS, SCORES, TABLE, SUMMARY = "outputs.jsonl", "scores.jsonl", "table.md", "summary.json"
+OUTPUTS, SCORES, TABLE = "outputs.jsonl", "scores.jsonl", "table.md"
 JSON, LETTERS = "json", "letters"
 
 
@@ -231,8 +231,7 @@ def run(outputs: Path, output: Path, partial: bool = False, overwrite: bool = Fa
         partial: score what is there, although puzzles are missing.
         overwrite: replace results that the output folder holds already.
     """
-    if not overwrite and (output / SUMMARY).exists():
-        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    refuse_finished(output, overwrite)
     found = list(read_outputs(outputs))
     items = [item for suite in dict.fromkeys(one.suite for one in found) for item in suite_items(suite)]
     scored = score_outputs(found, items)

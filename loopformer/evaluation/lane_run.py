@@ -12,9 +12,10 @@ from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
 from loopformer.evaluation.lane_outputs import OUTPUTS, score_outputs, write_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown
-from loopformer.evaluation.partial import PARTIAL, discard, refuse_finished
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.program_benchmark import Place
 from loopformer.evaluation.progress import progress_bar
+from loopformer.files import refuse_finished
 
 
 def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:

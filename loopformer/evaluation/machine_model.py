@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.machine_breakdown import Said
 from loopformer.evaluation.native import LOGIT_TOLERANCE
 from loopformer.evaluation.partial import PartialTensors
-from loopformer.evaluation.trace import READ_EVERY
+from loopformer.evaluation.trace import READ_EVERY, state_chunks
 from loopformer.metrics import stop_loop
 
 LETTERS, ANSWERS = "<letters>", "<answers>"
@@ -184,10 +183,8 @@ class LoopedMachine(MachineModel):
         """Roll some machines out: letters [b, T], answer states [b, T, D] and fields [b, T] by name."""
         network = self._network
         start = network.start(self._batcher.batch(machines, count or 1).to(network.label_ids.device))
-        states = network.states(start)
         read: list[dict[str, Tensor]] = []
-        for done in range(0, loops, READ_EVERY):
-            chunk = list(islice(states, min(READ_EVERY, loops - done)))
+        for chunk in state_chunks(network, start, loops):
             answers = [network.recurrence.answer(state, start.memory) for state in chunk]
             logits = {LETTERS: network.read(chunk, start)}
             if network.state_heads is not None:

@@ -12,11 +12,10 @@ from rich.table import Table
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
 from loopformer.evaluation.machine_model import MachineModel
-from loopformer.evaluation.partial import SUMMARY, refuse_finished
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.summary import summarize, write_summary
-from loopformer.files import write_text
+from loopformer.files import SUMMARY, refuse_finished, write_text
 
 HEADINGS = (
     "split", "N", "final %", "complete %", "correct prefix", "median first error", "exact stop %", "tokens", "machines",

@@ -23,9 +23,9 @@ from datamodules.tasks.office.scoring import run_output
 from datamodules.tasks.office.splits import SPLITS, evaluation
 from datamodules.text import TextEncoder
 from loopformer.evaluation.office_outputs import OfficeOutput, score_outputs, write_results
-from loopformer.evaluation.partial import PARTIAL, discard, refuse_finished
+from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.writer import Writer
-from loopformer.files import atomic_path
+from loopformer.files import atomic_path, refuse_finished
 from loopformer.language_checkpoint import LanguageCheckpoint
 
 OUTPUTS = "outputs.jsonl"

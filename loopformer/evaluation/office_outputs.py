@@ -32,7 +32,7 @@ from datamodules.tasks.office.scoring import score
 from datamodules.tasks.office.splits import SPLITS, digest, evaluation
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.office_summary import ScoredOutput, markdown, summarize
-from loopformer.files import atomic_path
+from loopformer.files import atomic_path, refuse_finished
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,7 @@ def run(outputs: Path, output: Path, partial: bool = False, overwrite: bool = Fa
         partial: score what is there, although items are missing.
         overwrite: replace results that the output folder holds already.
     """
-    if not overwrite and (output / "summary.json").exists():
-        raise FileExistsError(f"output: {output} holds results already; choose another folder or --overwrite true")
+    refuse_finished(output, overwrite)
     with PythonSandbox() as sandbox:
         scored = score_outputs(read_outputs(outputs), sandbox)
     if not partial:

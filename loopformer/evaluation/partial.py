@@ -27,9 +27,6 @@ from loopformer.files import atomic_path
 FORMAT = 1
 """Of the parts; another one makes parts of older code unknown."""
 
-SUMMARY = "summary.json"
-"""Written last: it marks a folder of results as complete."""
-
 PARTIAL = "partial"
 """Folder of the parts within the folder of results."""
 
@@ -119,16 +116,6 @@ def number_types(device: str) -> dict[str, str]:
     kind = torch.device(device).type
     autocast = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
     return {"device": kind, "precision": autocast}
-
-
-def refuse_finished(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder with the results of a finished evaluation. What a killed one has left there is written anew.
-
-    Raises:
-        FileExistsError: there are results, which summary.json marks as complete, and `overwrite` is False.
-    """
-    if not overwrite and (folder / SUMMARY).exists():
-        raise FileExistsError(f"output: {folder} holds results already; choose another folder or --overwrite true")
 
 
 def discard(folder: Path) -> None:

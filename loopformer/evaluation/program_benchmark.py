@@ -20,9 +20,6 @@ from loopformer.evaluation.office_summary import markdown
 from loopformer.evaluation.partial import PARTIAL, PartialTensors, discard, number_types
 from loopformer.evaluation.progress import progress_bar
 
-WRITERS = ("rendering", "worked", "max_new_tokens")
-"""Options of the machine benchmark that a looped model has no use for."""
-
 
 @dataclass
 class ProgramOptions:
@@ -106,11 +103,10 @@ def find_machine_model(options: MachineOptions, place: Place) -> MachineModel:
     """
     if language_checkpoint.is_language_model(place.checkpoint):
         return WrittenMachine(language_checkpoint.load(place.checkpoint, place.device), options, place.output / PARTIAL)
-    if options.rendering is not None or options.worked or options.max_new_tokens is not None:  # WRITERS
+    if options.rendering is not None or options.worked or options.max_new_tokens is not None:
         raise ValueError("machine: rendering, worked and max_new_tokens are of models that write; this one is looped")
     looped = checkpoint.load(place.checkpoint, place.device)
-    asked = {name: value for name, value in asdict(options).items() if name not in WRITERS}
-    identity = {"digests": looped.digests(), "options": asked, **number_types(place.device)}
+    identity = {"digests": looped.digests(), "options": asdict(options), **number_types(place.device)}
     return LoopedMachine(looped, options.batch_size, PartialTensors(place.output / PARTIAL, identity))
 
 

@@ -8,7 +8,7 @@ Shape legend: B graphs, C counts, Q queries, L loops, K labels, D hidden, X proj
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -24,6 +24,7 @@ from loopformer.evaluation.shared_trace import halting_inputs, trace_requests
 from loopformer.halting import HaltingInputs
 from loopformer.looped import LoopedTransformer
 from loopformer.metrics.functional import stop_loop
+from loopformer.recurrence import Start
 from loopformer.shared_prefix import Prefix, can_share
 
 READ_EVERY = 32
@@ -48,6 +49,13 @@ class Trace:
     converged: Tensor
 
 
+def state_chunks(network: LoopedTransformer, start: Start, loops: int) -> Iterator[list[Tensor]]:
+    """Yield the states of loops 1 to `loops`, up to `READ_EVERY` at a time."""
+    states = network.states(start)
+    for begin in range(0, loops, READ_EVERY):
+        yield list(islice(states, min(READ_EVERY, loops - begin)))
+
+
 @torch.inference_mode()
 def trace_batch(
     network: LoopedTransformer, batch: Batch, loops: int, keep_answers: bool = False, probes: Sequence[int] = ()
@@ -62,12 +70,10 @@ def trace_batch(
         probes: rows whose label logits are kept.
     """
     start = network.start(batch)
-    states = network.states(start)
     rows = torch.tensor(list(probes), dtype=torch.long)
     settled = Convergence(network.recurrence.answer(start.anchor, start.memory))
     parts: list[tuple[Tensor, Tensor | None, Tensor | None, Tensor]] = []
-    for begin in range(0, loops, READ_EVERY):
-        chunk = list(islice(states, min(READ_EVERY, loops - begin)))
+    for chunk in state_chunks(network, start, loops):
         answers = torch.stack([network.recurrence.answer(s, start.memory) for s in chunk], 1)
         settled.update(answers)
         logits = network.read(chunk, start)

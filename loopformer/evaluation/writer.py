@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
+from loopformer.evaluation.partial import number_types
 from loopformer.files import write_text
 from loopformer.generation import Response, end_token_ids, generate_greedy
 from loopformer.language_checkpoint import LanguageCheckpoint
@@ -66,10 +65,9 @@ class Writer:
     def _path(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Path | None:
         if self._folder is None:
             return None
-        device = self._lm.device.type
-        autocast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         asked = [list(map(int, prompt)) for prompt in prompts]
-        key = [self._model, device, str(self._lm.dtype), autocast, self._ends, asked, max_new_tokens]
+        types = number_types(self._lm.device.type)
+        key = [self._model, types, str(self._lm.dtype), self._ends, asked, max_new_tokens]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         return self._folder / f"batch_{digest[:32]}.json"
 
