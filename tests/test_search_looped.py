@@ -35,6 +35,7 @@ def test_search_moves_and_fields_by_hand() -> None:
     fields = SEARCH.field_states(puzzle)
     assert fields["left"] == [1, 2, 3, 2, 2, 4, UNDEFINED]
     assert fields["right"] == [4, 3, 2, 3, 3, 4, UNDEFINED]
+    assert fields["clash"] == [0, 0, 2, 0, 0, 0, UNDEFINED]
     assert fields["depth"] == [0, 1, 2, 1, 1, 2, UNDEFINED]
     assert [PHASES[phase] for phase in fields["phase"][:-1]] == [
         "entered", "entered", "entered", "await_bt", "expanding", "entered",
@@ -45,6 +46,18 @@ def test_search_moves_and_fields_by_hand() -> None:
     view = batch.views["executor"]
     assert view.cells is not None
     assert TOKENIZER.convert_ids_to_tokens(view.input_ids[0, view.cells[0]].tolist()) == [":", " b", " c", " a", "."]
+
+
+def test_a_clash_is_what_prunes_by_prefix() -> None:
+    pruned, seen = SEARCH.labels.names.index("PRN pref"), 0
+    for puzzle in SearchRuns(["recursion", "nesting", "sequence"], longest=14).instances():
+        fields, moves = SEARCH.field_states(puzzle), SEARCH.states(puzzle)
+        for move, clash, phase, left in zip(moves, fields["clash"], fields["phase"], fields["left"], strict=False):
+            if PHASES[phase] == "entered":
+                assert (clash > 0) == (move == pruned)
+            assert clash <= left, "the form's own terminals clash, none behind them"
+            seen += clash > 0
+    assert seen > 100
 
 
 @pytest.mark.parametrize("suite", ["original", "cue_free", "count_a"])

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile_functions import ESCAPES, HOSTILE, REACHING, TRICKS
+from hostile_escapes import ESCAPES
+from hostile_functions import HOSTILE, REACHING, TRICKS
 
 from datamodules.tasks.traces.client import ROOT, Tracer
 from datamodules.tasks.traces.limits import Limits

@@ -8,9 +8,10 @@ Nonterminals are written s, t, u, ... (the start symbol first), terminals as the
 letter that stands for trying it. The other moves have letters of their own, so every move is one token. The budget of
 depth is not in the prompt; `draw_puzzles` makes runs without a CUT.
 
-Six named fields tell the state of the top frame before every move, undefined behind the last: where the terminals
-before its first nonterminal end in the string (`left`) and where those behind its last one begin (`right`), its depth
-as the number of a cell, its phase, how many rules were tried there, and whether it is the root.
+Seven named fields tell the state of the top frame before every move, undefined behind the last: where the terminals
+before its first nonterminal end in the string (`left`) and where those behind its last one begin (`right`), the first
+cell that the former contradict (`clash`, what PRN pref is decided by), its depth as the number of a cell, its phase, how
+many rules were tried there, and whether it is the root.
 
 Source: feasibility study of looped executors, grammar search.
 """
@@ -67,6 +68,7 @@ class SearchTask(Procedure[Puzzle]):
         {
             "left": CELLS,
             "right": CELLS,
+            "clash": CELLS,
             "depth": CELLS,
             "phase": LabelSet(PHASES, tuple(f" {phase}" for phase in PHASES)),
             "tried": LabelSet(
@@ -137,27 +139,29 @@ def _names(grammar: Grammar) -> dict[str, str]:
 @lru_cache(maxsize=4_096)
 def _run(puzzle: Puzzle) -> tuple[list[int], dict[str, list[int]]]:
     """Run the search once: labels of the moves and the fields of steps 0..N."""
-    search, length = puzzle.search(), len(puzzle.string)
+    search = puzzle.search()
     moves: list[int] = []
     fields: dict[str, list[int]] = {name: [] for name in SearchTask.fields}
     while search.verdict is None:
         stack = search.frames()
-        for name, value in _top(stack, puzzle.grammar, length).items():
+        for name, value in _top(stack, puzzle.grammar, puzzle.string).items():
             fields[name].append(value)
         moves.append(label_of(search.step()))
     return moves, {name: [*values, UNDEFINED] for name, values in fields.items()}
 
 
-def _top(stack: list[dict[str, Any]], grammar: Grammar, length: int) -> dict[str, int]:
-    """Fields of the top frame. Cell 0 stands before the string, cell `length` + 1 behind it."""
+def _top(stack: list[dict[str, Any]], grammar: Grammar, string: Sequence[str]) -> dict[str, int]:
+    """Fields of the top frame. Cell 0 stands before the string (and for no clash), cell `length` + 1 behind it."""
     frame = stack[-1]
-    form = frame["form"]
+    form, length = frame["form"], len(string)
     inner = [at for at, symbol in enumerate(form) if symbol in grammar.alternatives]
     left = inner[0] if inner else len(form)
     behind = len(form) - 1 - inner[-1] if inner else 0
+    clashes = (at for at, symbol in enumerate(form[:left], 1) if at > length or symbol != string[at - 1])
     return {
         "left": min(left, length) + 1,
         "right": max(length - behind, 0) + 1,
+        "clash": next(clashes, 0),
         "depth": min(len(stack) - 1, length + 1),
         "phase": PHASES.index(frame["phase"]),
         "tried": len(frame["tried"]),
