@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from jsonargparse import ArgumentParser
 from rich.console import Console
 
@@ -56,7 +57,7 @@ from loopformer.evaluation.report import write_report
 from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.evaluation.tables import difference_table, overall_table, range_table
-from loopformer.evaluation.wandb_run import log_evaluation
+from loopformer.evaluation.wandb_run import Evaluation, log_evaluation
 from loopformer.files import SUMMARY, refuse_finished, write_text
 from loopformer.tracking import Wandb
 
@@ -64,6 +65,8 @@ BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
 GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
+OF_WRITERS = ("lane", "puzzles", "pairs", "listing", "max_new_tokens", "thinking_tokens")
+"""Options of the grammar benchmark that say nothing to a looped model."""
 STORE, PAGE, TABLE = "outcomes.safetensors", "report.html", "table.md"
 
 
@@ -100,6 +103,7 @@ def evaluate(
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
     _check_choices(benchmark, precision)
+    _check_options(benchmark, {"graph": graph, "traces": traces, "grammar": grammar, "program": program})
     several = len(checkpoint) > 1
     if several and (name is not None or benchmark not in BENCHMARKS):
         raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
@@ -115,6 +119,8 @@ def evaluate(
         _evaluate_grammar(place, grammar)
     elif benchmark in TEXT_BENCHMARKS:
         run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
+    if benchmark not in BENCHMARKS:
+        _log_written(wandb, place)
     else:
         console, runs = Console(), []
         for path, called, folder in zip(checkpoint, names, folders, strict=True):
@@ -127,7 +133,8 @@ def evaluate(
             _write(run, folder)
             _print(run, timing, graph, console)
             files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
-            log_evaluation(wandb, run, model.config.get("provenance", {}), files, folder)
+            provenance = model.config.get("provenance", {})
+            log_evaluation(wandb, Evaluation(called, run.summary, provenance, files, folder), run.store)
             console.print(f"open {folder / PAGE}")
             runs.append(run)
         if several:
@@ -140,6 +147,29 @@ def _check_choices(benchmark: str, precision: str) -> None:
         raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+
+
+def _check_options(benchmark: str, options: dict[str, Any]) -> None:
+    """Refuse options of the benchmarks that are not run: they would do nothing."""
+    for name, given in options.items():
+        if name != benchmark and not _same(given, type(given)()):
+            raise ValueError(f"{name}: got options of benchmark {name}, but {benchmark} is run; leave them out")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are alike, objects without an equality of their own by their attributes."""
+    if type(a) is not type(b) or not hasattr(a, "__dict__"):
+        return bool(a == b)
+    return vars(a).keys() == vars(b).keys() and all(_same(value, vars(b)[name]) for name, value in vars(a).items())
+
+
+def _log_written(options: Wandb, place: Place) -> None:
+    """Log an evaluation from the files that it has written."""
+    config = Path(place.checkpoint) / checkpoints.CONFIG
+    told = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    summary = json.loads((place.output / SUMMARY).read_text(encoding="utf-8"))
+    files = sorted(path for path in place.output.iterdir() if path.is_file())
+    log_evaluation(options, Evaluation(place.name, summary, told.get("provenance", {}), files, place.output))
 
 
 def _finished(name: str, folder: Path, model: checkpoints.Checkpoint) -> Run:
@@ -161,6 +191,10 @@ def _evaluate_grammar(place: Place, options: GrammarOptions) -> None:
     if language_checkpoint.is_language_model(place.checkpoint):
         run_lanes(place, options)
         return
+    usual = GrammarOptions()
+    idle = [f"grammar.{name}" for name in OF_WRITERS if getattr(options, name) != getattr(usual, name)]
+    if idle:
+        raise ValueError(f"{idle[0]}: is for models that write; {place.checkpoint} is looped, leave it out")
     model = checkpoints.load(place.checkpoint, place.device)
     with place.autocast():
         run_grammar(model, place.output, options, place.name, place.overwrite, Console())

@@ -138,7 +138,7 @@ class SearchStream(InstanceStream[Puzzle]):
         self.families, self.suites = tuple(families), tuple(suites)
         self.procedure = SearchTask()
         for stage in self.stages:
-            if not run_lengths(self.families, stage.moves, self.suites):
+            if not run_lengths(self.families, stage.moves, stage.suites or self.suites):
                 raise ValueError(f"train.stages: no run of {list(families)} has at most {stage.moves} moves; raise it")
 
     def draw(self, rng: random.Random, stage: int) -> list[Puzzle]:
@@ -147,7 +147,8 @@ class SearchStream(InstanceStream[Puzzle]):
 
     def counts(self) -> list[int]:
         """Return the numbers of moves of all runs of the longest stage."""
-        return list(run_lengths(self.families, max(stage.moves for stage in self.stages), self.suites))
+        tables = [run_lengths(self.families, stage.moves, stage.suites or self.suites) for stage in self.stages]
+        return sorted({steps for table in tables for steps in table})
 
 
 class SearchRuns(InstanceSet[Puzzle]):

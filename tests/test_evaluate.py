@@ -199,6 +199,10 @@ def test_mistakes_are_one_line_errors(tmp_path: Path) -> None:
         ),
         (("--checkpoint", model, "--graph.counts", "0-3"), "counts: '0-3' holds no count, or one below 1"),
         (("--checkpoint", model, "--graph.grafs", "3"), "grafs"),
+        (
+            ("--checkpoint", model, "--program.office.per_family", "3"),
+            "program: got options of benchmark program, but graph",
+        ),
     ):
         run = run_evaluate(*arguments, "--output", str(tmp_path / "out"))
         assert run.returncode != 0

@@ -14,7 +14,7 @@ from test_grammar_looped import network_config
 from datamodules.grammar import GrammarDataModule, SearchRuns, SearchStream
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.recogniser import recognises
-from datamodules.tasks.grammar.search_task import PHASES, Recipe, SearchStage, SearchTask
+from datamodules.tasks.grammar.search_task import AHEAD, PHASES, Recipe, SearchStage, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import UNDEFINED
 from loopformer import checkpoint
@@ -36,6 +36,7 @@ def test_search_moves_and_fields_by_hand() -> None:
     assert fields["left"] == [1, 2, 3, 2, 2, 4, UNDEFINED]
     assert fields["right"] == [4, 3, 2, 3, 3, 4, UNDEFINED]
     assert fields["clash"] == [0, 0, 2, 0, 0, 0, UNDEFINED]
+    assert [AHEAD[rule] for rule in fields["ahead"][:-1]] == ["p0", "p1", "p0", "p1", "p1", "end"]
     assert fields["depth"] == [0, 1, 2, 1, 1, 2, UNDEFINED]
     assert [PHASES[phase] for phase in fields["phase"][:-1]] == [
         "entered", "entered", "entered", "await_bt", "expanding", "entered",

@@ -19,7 +19,7 @@ from test_training import SMALL, TINY, train
 
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.summary import summarize, write_summary
-from loopformer.evaluation.wandb_run import CHARTS, log_evaluation
+from loopformer.evaluation.wandb_run import CHARTS, Evaluation, log_evaluation
 from loopformer.tracking import Experiment, Wandb
 from loopformer.wandb_logger import GLOBAL_STEP, Logged, definition, read_back, records
 
@@ -174,7 +174,7 @@ def test_an_evaluation_is_a_run_in_the_group_of_its_training_run(tmp_path: Path,
         "wandb": {"run": "abcd1234", "project": "loopformer"},
     }
     files = [tmp_path / "summary.json", tmp_path / "outcomes.safetensors"]
-    run_id = log_evaluation(Wandb(), run, provenance, files, tmp_path)
+    run_id = log_evaluation(Wandb(), Evaluation(run.name, run.summary, provenance, files, tmp_path), store)
     (path,) = offline_files(tmp_path)
     record = of_type(path, "run")[0]
     assert (record["run_id"], record["run_group"], record["job_type"]) == (run_id, "arch5-graph", "eval")
@@ -198,7 +198,8 @@ def test_an_evaluation_is_a_run_in_the_group_of_its_training_run(tmp_path: Path,
 def test_a_disabled_evaluation_logs_nothing(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("WANDB_MODE")
     store = synthetic_store()
-    assert log_evaluation(Wandb(mode="disabled"), Run("x", store, summarize(store)), {}, [], tmp_path) is None
+    done = Evaluation("x", summarize(store), {}, [], tmp_path)
+    assert log_evaluation(Wandb(mode="disabled"), done, store) is None
     assert list(tmp_path.iterdir()) == []
 
 

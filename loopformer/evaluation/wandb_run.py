@@ -7,14 +7,16 @@ it. Group, tags and the training run's id come from the checkpoint's provenance.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import wandb
 
 from loopformer.evaluation.figures import Run
+from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.stop_rules import stop_distribution
 from loopformer.tracking import Wandb
 
@@ -33,17 +35,32 @@ CHARTS = {
 """Charts of an evaluation and the columns of their tables."""
 
 
-def log_evaluation(
-    options: Wandb, run: Run, provenance: dict[str, Any], files: Sequence[Path], folder: Path
-) -> str | None:
-    """Log one evaluation.
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation of any benchmark leaves behind.
+
+    Attributes:
+        name: how the model is called.
+        summary: contents of summary.json.
+        provenance: the checkpoint's own; `experiment` and `wandb` in it place the run.
+        files: what was written, logged as one artifact.
+        folder: W&B's files go to its folder `wandb`.
+    """
+
+    name: str
+    summary: dict[str, Any]
+    provenance: dict[str, Any]
+    files: Sequence[Path]
+    folder: Path
+
+
+def log_evaluation(options: Wandb, done: Evaluation, store: OutcomeStore | None = None) -> str | None:
+    """Log one evaluation: every number of its summary, or for a store of graphs the headlines and charts.
 
     Args:
         options: where to.
-        run: the evaluation.
-        provenance: the checkpoint's own; `experiment` and `wandb` in it place the run.
-        files: outcome store, tables and page, logged as one artifact.
-        folder: W&B's files go to its folder `wandb`.
+        done: the evaluation.
+        store: what was said, on the graph benchmark.
 
     Returns:
         the run's id, or None if logging is disabled.
@@ -52,26 +69,26 @@ def log_evaluation(
     if mode == "disabled":
         return None
     os.environ.setdefault("WANDB_SILENT", "true")
-    folder.mkdir(parents=True, exist_ok=True)
-    name, summary = run.name, run.summary
-    experiment, training = provenance.get("experiment", {}), provenance.get("wandb", {})
+    done.folder.mkdir(parents=True, exist_ok=True)
+    name, summary = done.name, done.summary
+    experiment, training = done.provenance.get("experiment", {}), done.provenance.get("wandb", {})
     tags = [experiment.get("architecture"), *experiment.get("overlays", []), experiment.get("task")]
     tags += [f"seed-{experiment['seed']}"] if experiment else []
     config = {
         "benchmark": summary["benchmark"],
-        "digests": summary["digests"],
+        "digests": summary.get("digests", {}),
         "experiment": experiment,
         "training_run": training.get("run"),
     }
-    with _staged_in(folder):
+    with _staged_in(done.folder):
         logged = wandb.init(
             project=options.project, entity=options.entity, group=options.group or experiment.get("group") or name,
             name=f"{name}/{summary['benchmark']}", job_type="eval", tags=[tag for tag in (*tags, *options.tags) if tag],
-            config=config, dir=folder, mode="offline" if mode in ("offline", "dryrun") else "online",
+            config=config, dir=done.folder, mode="offline" if mode in ("offline", "dryrun") else "online",
         )  # fmt: skip
         if options.artifacts:
-            _log_files(logged, training, files, mode)
-        logged.log({**scalars(summary), **charts(run)})
+            _log_files(logged, training, done.files, mode)
+        logged.log({**scalars(summary), **charts(Run(name, store, summary))} if store else numbers(summary))
         logged.finish()
     return str(logged.id)
 
@@ -97,6 +114,17 @@ def scalars(summary: dict[str, Any]) -> dict[str, float]:
         for span, cell in summary["by_range"].items():
             found[f"eval/{share}/N_{span}"] = cell[share]
     return {name: value for name, value in found.items() if value is not None}
+
+
+def numbers(summary: Mapping[str, Any], prefix: str = "eval") -> dict[str, float]:
+    """Every number of a summary under the path of its keys, such as eval/yes/complete; lists are left to the file."""
+    found: dict[str, float] = {}
+    for key, value in summary.items():
+        if isinstance(value, Mapping):
+            found |= numbers(value, f"{prefix}/{key}")
+        elif isinstance(value, float | int) and not isinstance(value, bool):
+            found[f"{prefix}/{key}"] = value
+    return found
 
 
 def charts(run: Run) -> dict[str, Any]:

@@ -8,10 +8,11 @@ Nonterminals are written s, t, u, ... (the start symbol first), terminals as the
 letter that stands for trying it. The other moves have letters of their own, so every move is one token. The budget of
 depth is not in the prompt; `draw_puzzles` makes runs without a CUT.
 
-Seven named fields tell the state of the top frame before every move, undefined behind the last: where the terminals
+Eight named fields tell the state of the top frame before every move, undefined behind the last: where the terminals
 before its first nonterminal end in the string (`left`) and where those behind its last one begin (`right`), the first
-cell that the former contradict (`clash`, what PRN pref is decided by), its depth as the number of a cell, its phase, how
-many rules were tried there, and whether it is the root.
+cell that the former contradict (`clash`, what PRN pref is decided by), which rule first names the symbol that the
+string has next (`ahead`), its depth as the number of a cell, its phase, how many rules were tried there, and whether
+it is the root.
 
 Source: feasibility study of looped executors, grammar search.
 """
@@ -38,6 +39,7 @@ MOST_RULES = len(LETTERS) - len(OTHER_MOVES)
 NONTERMINALS = "stuvwxyz"
 TERMINALS = "abcde"
 PHASES = ("entered", "await_bt", "expanding")
+AHEAD = (*(f"p{index}" for index in range(MOST_RULES)), "none", "end")
 FREE = Limits(max_depth=256)
 """Budget of depth that cuts nothing."""
 
@@ -69,6 +71,7 @@ class SearchTask(Procedure[Puzzle]):
             "left": CELLS,
             "right": CELLS,
             "clash": CELLS,
+            "ahead": LabelSet(AHEAD, tuple(f" {rule}" for rule in AHEAD)),
             "depth": CELLS,
             "phase": LabelSet(PHASES, tuple(f" {phase}" for phase in PHASES)),
             "tried": LabelSet(
@@ -162,11 +165,18 @@ def _top(stack: list[dict[str, Any]], grammar: Grammar, string: Sequence[str]) -
         "left": min(left, length) + 1,
         "right": max(length - behind, 0) + 1,
         "clash": next(clashes, 0),
+        "ahead": AHEAD.index(_first_rule(grammar, string[left]) if left < length else "end"),
         "depth": min(len(stack) - 1, length + 1),
         "phase": PHASES.index(frame["phase"]),
         "tried": len(frame["tried"]),
         "root": int(len(stack) == 1),
     }
+
+
+def _first_rule(grammar: Grammar, symbol: str) -> str:
+    """The first rule, as p0, p1, ..., whose right side names a symbol."""
+    named = (f"p{index}" for index, rule in enumerate(grammar.productions) if symbol in rule.rhs)
+    return next(named, "none")
 
 
 @dataclass(frozen=True)
@@ -208,17 +218,21 @@ class SearchStage:
     Attributes:
         moves: longest run.
         batch_size: puzzles of a batch on one rank.
+        suites: how its no puzzles are made; None for all ways of the stream.
 
     Raises:
-        ValueError: a value is below 1.
+        ValueError: a value is below 1, or the list is empty.
     """
 
     moves: int
     batch_size: int = 32
+    suites: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.moves < 1 or self.batch_size < 1:
             raise ValueError(f"stages: moves and batch_size must be 1 or more, got {self}")
+        if self.suites is not None and not self.suites:
+            raise ValueError("stages: suites is empty; name some, or leave it out")
 
 
 def growing_runs(moves: int = 21, batch_size: int = 32) -> list[SearchStage]:
@@ -265,7 +279,7 @@ def draw_puzzles(
     families: tuple[str, ...], suites: tuple[str, ...], stage: SearchStage, rng: random.Random
 ) -> list[Puzzle]:
     """Draw a batch of a stage: runs of like lengths, permuted letters, yes and no with equal chance if both exist."""
-    table = run_lengths(families, stage.moves, suites)
+    table = run_lengths(families, stage.moves, stage.suites or suites)
     longest = rng.choice(list(table))
     near = [recipe for steps, recipes in table.items() if longest - 3 <= steps <= longest for recipe in recipes]
     by_answer = [some for accept in (True, False) if (some := [r for r in near if r.accept == accept])]
