@@ -92,10 +92,8 @@ class LoopformerCLI(LightningCLI):
         if self.config.resume and not last.is_file():
             raise RunError(f"--resume: {last} does not exist; start the run without --resume")
         # Other ranks start after rank 0 has written the folder's config.
-        if not self.config.resume and getattr(rank_zero_only, "rank", 0) == 0 and (folder / CONFIG).exists():
-            raise RunError(
-                f"--output: {folder} holds a run already; choose another folder, or continue it with --resume=true"
-            )
+        if not self.config.resume and getattr(rank_zero_only, "rank", 0) == 0:
+            _refuse_run(folder)
         if self.config.trainer.gradient_clip_val is not None:
             raise RunError(
                 "trainer.gradient_clip_val: executor and controller are clipped apart; "
@@ -173,7 +171,12 @@ class LoopformerCLI(LightningCLI):
         resume = str(_last_checkpoint(folder)) if self.config.resume else None
         if resume is None and isinstance(self.model, InitializedModule):
             self.model.load_initial()
-        self.trainer.fit(self.model, datamodule=self.datamodule, ckpt_path=resume, weights_only=True)
+        try:
+            self.trainer.fit(self.model, datamodule=self.datamodule, ckpt_path=resume, weights_only=True)
+        except Exception:
+            if resume is None and self.trainer.global_step == 0:  # no run has begun: the folder stays free for it
+                (folder / CONFIG).unlink(missing_ok=True)
+            raise
 
     def _add_run_callbacks(self, config: dict[str, Any]) -> None:
         network = config["model"]["init_args"].get("network")
@@ -206,6 +209,15 @@ class LoopformerCLI(LightningCLI):
                 warnings.warn(f"--resume: {', '.join(changed)} differ from {path}, which stays as it is", stacklevel=2)
             return
         write_text(path, yaml.safe_dump(config, sort_keys=False))
+
+
+def _refuse_run(folder: Path) -> None:
+    if not (folder / CONFIG).exists():
+        return
+    fix = "choose another folder, or continue it with --resume=true"
+    if not _last_checkpoint(folder).is_file():
+        fix = "it has no checkpoint to continue from: choose another folder, or remove this one"
+    raise RunError(f"--output: {folder} holds a run already; {fix}")
 
 
 def _set_up_messages() -> None:

@@ -157,5 +157,14 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("mine")
     run = train(*TINY, *SMALL, "--output", str(tmp_path))
     assert run.returncode == 2
-    assert "holds a run already" in run.output  # type: ignore[attr-defined]
+    assert "holds a run already; it has no checkpoint" in run.output  # type: ignore[attr-defined]
     assert (tmp_path / "config.yaml").read_text() == "mine"
+
+
+def test_a_run_that_cannot_begin_leaves_its_folder_free(tmp_path: Path) -> None:
+    wrong = train(*TINY, *SMALL, "--trainer.val_check_interval", "1000000", "--output", str(tmp_path))
+    assert wrong.returncode == 2
+    assert "val_check_interval" in wrong.output  # type: ignore[attr-defined]
+    assert not (tmp_path / "config.yaml").exists()
+    run = train(*TINY, *SMALL, "--trainer.max_steps", "2", "--output", str(tmp_path))
+    assert run.returncode == 0, run.output  # type: ignore[attr-defined]

@@ -92,7 +92,8 @@ class Provenance:
 
     Attributes:
         known: every literal occurs in the task or in the constant table.
-        smuggled: the answer is among the literals that do not, or the program does nothing but push it.
+        smuggled: the answer is among the literals that do not, however it is spelt, or the program does nothing but
+            push it, or what it is made of.
     """
 
     known: bool
@@ -102,10 +103,18 @@ class Provenance:
 def provenance(program: str, language: Language, item: OfficeItem) -> Provenance:
     """Check where the literals of a program come from."""
     allowed, answer = shown(item), item.answer().text
-    texts = [literal.text.removeprefix("-") for literal in literals(program, language)]
+    texts = [_decimal(literal.text.removeprefix("-")) for literal in literals(program, language)]
     foreign = [text for text in texts if text not in allowed]
-    pushed = answer in texts and not _works(program, language)
+    pushed = (answer in texts or bool(foreign)) and not _works(program, language)
     return Provenance(known=not foreign, smuggled=answer in foreign or pushed)
+
+
+def _decimal(text: str) -> str:
+    """Spell a whole number of Python, such as 0x2b or 4_3, as everybody does; other literals stay as they are."""
+    try:
+        return str(int(text, 0))
+    except ValueError:  # no number, one with leading zeros, or one of thousands of digits
+        return text
 
 
 def _works(program: str, language: Language) -> bool:
