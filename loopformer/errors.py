@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from jsonargparse import ArgumentError
 
 # jsonargparse explains a nested mistake by a tree of everything it tried; these lines of it say nothing to a user.
-BOILERPLATE = ("Does not validate", "Subtypes:", "Errors:", "Expected a <class 'NoneType'>")
+BOILERPLATE = ("Does not validate", "Subtypes:", "Errors:")
+NOTHING = "- Expected a <class 'NoneType'>"
 
 
 @contextmanager
@@ -28,11 +29,13 @@ def one_line_errors() -> Iterator[None]:
 
 def one_line(message: str) -> str:
     """Reduce an error message to what a user can act on, without line breaks."""
-    kept = []
+    kept, idle = [], False
     for line in message.splitlines():
-        text = line.strip().removeprefix("- ")
+        text = line.strip()
         if text.startswith("Given value"):
             break  # what follows repeats the whole configuration
-        if text and not text.startswith(BOILERPLATE):
-            kept.append(text)
+        if text.startswith("- "):
+            idle = text.startswith(NOTHING)  # with all of what was given, over several lines
+        if text and not idle and not text.startswith(BOILERPLATE):
+            kept.append(text.removeprefix("- "))
     return " ".join(kept) or " ".join(message.split())
