@@ -99,6 +99,20 @@ def test_search_stream_draws_like_lengths_without_cut() -> None:
     assert stream.counts()[-1] == 21
 
 
+def test_a_stage_may_have_suites_of_its_own() -> None:
+    """In the original suite alone a refused string has a letter that no rule names."""
+    stream = SearchStream(stages=[SearchStage(10, suites=("original",)), SearchStage(10)])
+    for stage, expected in ((0, {True}), (1, {True, False})):
+        puzzles = [p for seed in range(20) for p in stream.draw(random.Random(seed), stage) if not p.accept]
+        named = [{symbol for rule in p.grammar.productions for symbol in rule.rhs} for p in puzzles]
+        assert {bool(set(p.string) - symbols) for p, symbols in zip(puzzles, named, strict=True)} == expected
+    assert stream.counts() == SearchStream(stages=[SearchStage(10)]).counts()
+    with pytest.raises(ValueError, match="suites is empty"):
+        SearchStage(7, suites=())
+    with pytest.raises(ValueError, match="got \\['foo'\\]"):
+        SearchStream(stages=[SearchStage(7, suites=("foo",))])
+
+
 def test_search_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match=r"families: got \['loops'\]"):
         SearchStream(["loops"])
