@@ -59,7 +59,7 @@ class MachineStream:
         if stages is not None and not stages:
             raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
         full = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
-        self.machine = machine
+        self.machine, self.pace = machine, pace
         self.stages = curriculum(full, tuple(depths)) if stages is None else stages
         self.stage = 0
         self.batches_per_epoch = batches_per_epoch
@@ -152,9 +152,19 @@ class SetBatches(BatchSource[Any]):
         return self._batcher.batch(self._machines[rows], ids=rows.tolist())
 
 
-def machine_benchmark(machine: str) -> str:
-    """Return the options of `evaluate.py --benchmark` that ask a model for machines of a task."""
-    return f"program --program.part machine --program.machine.task {machine}"
+ASKED, HALF = "program --program.part machine --program.machine.task ", " --program.machine.half true"
+"""What stands before and behind the task's name where a model says how to evaluate it."""
+
+
+def machine_benchmark(machine: str, pace: Pace = "instruction") -> str:
+    """Return the options of `evaluate.py --benchmark` that ask a model for machines of a task at its pace."""
+    return ASKED + machine + (HALF if pace == "half" else "")
+
+
+def trained_paces(benchmarks: Iterable[str]) -> dict[str, Pace]:
+    """The pace by task, of what `machine_benchmark` has written; anything else is passed over."""
+    told = [text.removeprefix(ASKED) for text in benchmarks if text.startswith(ASKED)]
+    return {text.removesuffix(HALF): "half" if text.endswith(HALF) else "instruction" for text in told}
 
 
 class MachineDataModule(StagedDataModule):
@@ -186,10 +196,11 @@ class MachineDataModule(StagedDataModule):
         if seed < 0:
             raise ValueError(f"seed: got {seed}; use 0 or more")
         self.train_source = MachineStream() if train is None else train
-        self.validation = MachineSet(self.train_source.machine) if validation is None else validation
+        default = MachineSet(self.train_source.machine, pace=self.train_source.pace)
+        self.validation = default if validation is None else validation
         self.seed = seed
         self.batcher = MachineBatcher(tokenizer)
-        self.benchmarks = (machine_benchmark(self.train_source.machine),)
+        self.benchmarks = (machine_benchmark(self.train_source.machine, self.train_source.pace),)
 
     @property
     def label_ids(self) -> Tensor:

@@ -104,8 +104,9 @@ class MachineTextDataModule(StagedDataModule):
                 raise ValueError(f"{name}: got {value}; use 0 or more")
         self.rendering = MachineScratchpad() if rendering is None else rendering
         self.train_source = MachineStream() if train is None else train
-        self.validation = MachineSet(self.train_source.machine) if validation is None else validation
-        self.benchmarks = (machine_benchmark(self.train_source.machine),)
+        default = MachineSet(self.train_source.machine, pace=self.train_source.pace)
+        self.validation = default if validation is None else validation
+        self.benchmarks = (machine_benchmark(self.train_source.machine, self.train_source.pace),)
         self.generated, self.seed = generated, seed
         self._tokenizer, self._objective = tokenizer, objective
 

@@ -14,14 +14,16 @@ from test_configs import ROOT, real_size
 from test_shared_prompt import network
 
 import evaluate
+from datamodules.machine import machine_benchmark, trained_paces
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.tasks.machines.family import FIELDS, RECIPES
 from datamodules.tasks.machines.machine import Machines
+from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.words import END, WORDS, lookup
 from loopformer import checkpoint
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.curves import read_curves
-from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
+from loopformer.evaluation.machine_benchmark import MachineOptions, as_trained, evaluate_machines
 from loopformer.evaluation.machine_breakdown import Said, breakdown
 from loopformer.evaluation.machine_model import LoopedMachine
 from loopformer.evaluation.outcomes import OutcomeStore
@@ -144,15 +146,64 @@ def test_half_instructions_ask_for_twice_the_loops(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path) -> None:
     given = loaded(tmp_path)
     for options, message in (
-        ({"splits": ["unseen_names"]}, "needs a pretrained model"),
-        ({"splits": ["far"]}, "splits: got 'far'"),
+        ({"task": "fsm", "splits": ["unseen_names"]}, "needs a pretrained model"),
+        ({"task": "fsm", "splits": ["far"]}, "splits: got 'far'"),
         ({"task": "turing"}, "machine: got 'turing'"),
         ({"task": "fsm", "half": True}, "only programs"),
-        ({"splits": ["longer_runs"], "longest": 5}, "machine.longest"),
+        ({"task": "fsm", "splits": ["longer_runs"], "longest": 5}, "machine.longest"),
         ({"machines": 0}, "machine.machines: needs at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             run(given, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("told", "style", "given", "found"),
+    [
+        (["registers"], None, {}, ("registers", False)),
+        (["jumps half"], None, {}, ("jumps", True)),
+        (["jumps half"], None, {"half": False}, ("jumps", False)),
+        (["jumps half"], None, {"task": "registers"}, ("registers", False)),
+        (["registers"], None, {"half": True}, ("registers", True)),
+        (["fsm", "jumps half"], None, {"task": "jumps"}, ("jumps", True)),
+        ([], "machine/stack/MachineOutput", {}, ("stack", False)),
+        ([], None, {"task": "fsm"}, ("fsm", False)),
+    ],
+)
+def test_a_trained_model_tells_its_machine(
+    told: list[str], style: str | None, given: dict[str, Any], found: tuple[str, bool]
+) -> None:
+    paces: dict[str, Pace] = {word.split()[0]: "half" if "half" in word else "instruction" for word in told}
+    benchmarks = ["graph", "grammar", *(machine_benchmark(task, pace) for task, pace in paces.items())]
+    assert trained_paces(benchmarks) == paces
+    made = {"benchmarks": benchmarks} if style is None else {"text_style": style}
+    options = as_trained(MachineOptions(**given), made, "m")
+    assert (options.task, options.half) == found
+
+
+def test_a_model_that_does_not_tell_its_machine_is_refused() -> None:
+    several = {"benchmarks": [machine_benchmark("fsm"), machine_benchmark("stack")]}
+    with pytest.raises(
+        ValueError, match=r"^machine\.task: m was trained on several machines \(fsm, stack\); say which"
+    ):
+        as_trained(MachineOptions(), several, "m")
+    for made in ({}, {"benchmarks": ["graph"]}, {"text_style": "trace"}):
+        with pytest.raises(ValueError, match=r"^machine\.task: m does not tell .* --program\.machine\.task fsm, coloured, registers"):
+            as_trained(MachineOptions(), made, "m")
+
+
+def test_command_asks_the_trained_machine_at_its_pace(tmp_path: Path) -> None:
+    config = network_config(None, "executor")
+    made = {"benchmarks": [machine_benchmark("jumps", "half")]}
+    checkpoint.save(tmp_path / "model", checkpoint.build_network(config), config, made)
+    options = MachineOptions(machines=2, longest=1, splits=["trained"])
+    program = ProgramOptions("machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["benchmark"] == "machine-jumps"
+    assert summary["half"] is True
+    assert list(summary["machine"]["trained"]["by_count"]) == ["2"]
+    assert "--program.machine.task jumps --program.machine.half true" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_command_writes_every_file(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ Shape legend: B machines of a split, T loops or steps, L loops of the store, q q
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,17 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import IGNORE
-from datamodules.tasks.machines.family import at_pace, find_recipe
+from datamodules.machine import trained_paces
+from datamodules.tasks.machines.family import RECIPES, at_pace, find_recipe
 from datamodules.tasks.machines.machine import Machines, Run
-from datamodules.tasks.machines.renderings import MachineRendering
+from datamodules.tasks.machines.renderings import MachineRendering, trained_task
 from datamodules.tasks.machines.splits import LONG_DEPTHS, SPLITS, MachineSplit, split
 from loopformer.evaluation.graph_benchmark import Timing
 from loopformer.evaluation.machine_breakdown import Said, breakdown, by_count
 from loopformer.evaluation.machine_model import MachineModel
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
+
+TRAINED = "trained"
 
 SLACK = 16
 """Steps beyond the largest count, in which a stop still counts as late rather than missing."""
@@ -40,12 +43,13 @@ class MachineOptions:
     """What to evaluate.
 
     Attributes:
-        task: "fsm", "coloured", "registers", "jumps" or "stack".
+        task: "fsm", "coloured", "registers", "jumps" or "stack", or "trained" for what its training drew. A model of
+            several machines has to be told.
         splits: names of splits; None for all that suit the model. `unseen_names` needs a model that knows the names,
             which one trained from scratch does not.
         machines: machines of each split.
         longest: the longest run; longer ones of the split are left out.
-        half: two loops an instruction, for models trained so.
+        half: two loops an instruction; None as it was trained for the task.
         seed: seed of the machines.
         batch_size: machines of one rollout, or prompts of one batch.
         rendering: how an ordinary model writes; None as it was trained.
@@ -54,11 +58,11 @@ class MachineOptions:
             steps more as a late stop may need.
     """
 
-    task: str = "fsm"
+    task: str = TRAINED
     splits: list[str] | None = None
     machines: int = 200
     longest: int = LONG_DEPTHS[-1]
-    half: bool = False
+    half: bool | None = None
     seed: int = 307
     batch_size: int = 100
     rendering: MachineRendering | None = None
@@ -70,6 +74,36 @@ class MachineOptions:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ValueError(f"machine.{name}: needs at least {low}, got {value}")
+
+
+def as_trained(options: MachineOptions, provenance: Mapping[str, Any], source: str) -> MachineOptions:
+    """Fill in task and pace from how a model was made.
+
+    Args:
+        options: what to evaluate; what they say wins.
+        provenance: the model's: its `benchmarks`, or the `text_style` of one that writes. Models exported before the
+            pace was recorded count as trained with one loop an instruction.
+        source: what the model is called in messages.
+
+    Raises:
+        ValueError: the task is not given, and the model's training had none or several.
+    """
+    paces = trained_paces(provenance.get("benchmarks") or [])
+    written = trained_task(provenance.get("text_style"))
+    tasks = [*paces] or [name for name in (written,) if name is not None]
+    if options.task != TRAINED:
+        task = options.task
+    elif len(tasks) == 1:
+        task = tasks[0]
+    else:
+        several = f"was trained on several machines ({', '.join(tasks)})"
+        trained = several if tasks else "does not tell which machine it was trained on"
+        raise ValueError(
+            f"machine.task: {source} {trained}; say which to ask with --program.machine.task "
+            f"{', '.join(tasks or RECIPES)}"
+        )
+    half = paces.get(task) == "half" if options.half is None else options.half
+    return replace(options, task=task, half=half)
 
 
 @dataclass

@@ -56,7 +56,7 @@ def run_machines(
         numbers["strict"] = summary["by_split"][split]["strict"] if model.trajectory else None
     if not model.trajectory:
         summary = only_final(summary)
-    summary |= {"machine": details, "timing": vars(found.timing), **model.settings()}
+    summary |= {"machine": details, "half": bool(options.half), "timing": vars(found.timing), **model.settings()}
     store.save(output / "outcomes.safetensors", overwrite=True)
     if found.outputs:
         write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite=True)
@@ -64,7 +64,8 @@ def run_machines(
         write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite=True)
     write_text(output / "table.md", machine_markdown(details), overwrite=True)
     write_summary(output / SUMMARY, summary, overwrite=True)  # last: it marks the folder as complete
-    console.print(machine_table(details, f"{name}: {options.task}, {summary['queries']:,} queries"))
+    pace = ", two loops an instruction" if options.half else ""
+    console.print(machine_table(details, f"{name}: {options.task}{pace}, {summary['queries']:,} queries"))
     checks = found.timing.native_checks
     said = f"native check: {checks} calls agree; " if checks else ""
     console.print(f"{said}open {output / ('report.html' if model.trajectory else 'table.md')}")

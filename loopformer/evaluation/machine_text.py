@@ -1,9 +1,9 @@
 """The machine benchmark for ordinary models: they write the run of a machine as text.
 
     python evaluate.py --checkpoint runs/program_machine_text/model --output results/fsm_text \
-        --benchmark program --program.part machine --program.machine.task fsm
+        --benchmark program --program.part machine
     python evaluate.py --checkpoint DIR_OR_HUB_ID --output OUT --benchmark program --program.part machine \
-        --program.machine.rendering MachineScratchpad --program.machine.worked 3
+        --program.machine.task fsm --program.machine.rendering MachineScratchpad --program.machine.worked 3
 
 A step that was not written, or not in the asked form, is a wrong one. A response stops after the step that its end
 token follows; one that is not of the asked form to its end, or uses up its budget, never stops. Called step by step, a
