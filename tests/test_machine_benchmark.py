@@ -188,7 +188,9 @@ def test_a_model_that_does_not_tell_its_machine_is_refused() -> None:
     ):
         as_trained(MachineOptions(), several, "m")
     for made in ({}, {"benchmarks": ["graph"]}, {"text_style": "trace"}):
-        with pytest.raises(ValueError, match=r"^machine\.task: m does not tell .* --program\.machine\.task fsm, coloured, registers"):
+        with pytest.raises(
+            ValueError, match=r"^machine\.task: m does not tell .* --program\.machine\.task fsm, coloured, registers"
+        ):
             as_trained(MachineOptions(), made, "m")
 
 
