@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from test_configs import ROOT, real_size
 from test_shared_prompt import network
 
@@ -26,6 +29,7 @@ from loopformer.evaluation.curves import read_curves
 from loopformer.evaluation.machine_benchmark import MachineOptions, as_trained, evaluate_machines
 from loopformer.evaluation.machine_breakdown import Said, breakdown
 from loopformer.evaluation.machine_model import LoopedMachine
+from loopformer.evaluation.machine_run import machine_table
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.program_benchmark import ProgramOptions
 from loopformer.looped import LoopedTransformer
@@ -137,6 +141,48 @@ def test_without_a_stop_rule_the_state_tells_the_end(tmp_path: Path) -> None:
     assert run(given, task="fsm", machines=6, splits=["ending"])[0].stops.tolist() == [0] * 6
 
 
+@pytest.mark.parametrize(("halting", "heads"), [(None, ["symbol", "next"]), (None, ["next"]), ("StopHead", ["symbol"])])
+def test_stops_are_judged_where_an_end_can_be_told(tmp_path: Path, halting: str | None, heads: list[str]) -> None:
+    """A tape that goes round has no end: without a stop rule its stops are no number, and no part of one."""
+    config = network_config(halting, "executor")
+    config["init_args"]["state_heads"]["init_args"]["heads"] = {name: HEADS[name] for name in heads}
+    torch.manual_seed(1)
+    checkpoint.save(tmp_path / "model", checkpoint.build_network(config), config)
+    options = MachineOptions(task="fsm", machines=3, longest=8, splits=["trained", "ending"])
+    program = ProgramOptions("machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    counted = {None: 3 if "symbol" in heads else 0, "StopHead": summary["queries"]}[halting]
+    judged = {"trained": halting is not None, "ending": counted > 0}
+    for split, told in judged.items():
+        for cell in (summary["by_split"][split], *summary["machine"][split]["by_count"].values()):
+            assert (cell["exact_stop"] is not None) == told
+            assert (cell["strict"] is not None) == told
+            assert cell["complete"] is not None
+    assert (summary["machine"]["trained"]["exact_stop"] is not None) == judged["trained"]
+    assert summary["n_of"].get("exact_stop", summary["queries"]) == counted
+    if counted == 3:
+        for name in ("exact_stop", "strict", "missing_stop"):
+            assert summary[name] == summary["by_split"]["ending"][name]
+            assert summary["intervals"][name] == summary["by_split"]["ending"]["intervals"][name]
+        steps = [
+            n for n, share in zip(*(summary["by_steps"][k] for k in ("steps", "missing_stop")), strict=True) if share
+        ]
+        assert len(steps) <= 3
+    assert (summary["exact_stop"] is None) == (counted == 0)
+    assert summary["forced_final"] is not None
+
+
+def test_terminal_table_fits(tmp_path: Path) -> None:
+    _, details = run(loaded(tmp_path), task="jumps", machines=3, longest=12, seed=3)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(machine_table(details, "a title"))
+    text = console.export_text()
+    assert "…" not in text
+    assert all(re.search(rf"^{name} ", text, re.MULTILINE) for name in details)
+    assert "much_longer_prompts" in details
+
+
 def test_half_instructions_ask_for_twice_the_loops(tmp_path: Path) -> None:
     store, details = run(loaded(tmp_path), task="jumps", machines=4, splits=["trained"], half=True)
     assert sorted(set(store.steps.tolist())) == [2, 4, 6, 8, 12]
@@ -152,6 +198,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         ({"task": "fsm", "half": True}, "only programs"),
         ({"task": "fsm", "splits": ["longer_runs"], "longest": 5}, "machine.longest"),
         ({"machines": 0}, "machine.machines: needs at least 1"),
+        ({"seed": -1}, r"^machine\.seed: needs at least 0, got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             run(given, **options)  # type: ignore[arg-type]

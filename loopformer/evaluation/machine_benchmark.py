@@ -70,7 +70,8 @@ class MachineOptions:
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name, low in (("machines", 1), ("longest", 1), ("batch_size", 1), ("worked", 0), ("max_new_tokens", 1)):
+        least = {"machines": 1, "longest": 1, "batch_size": 1, "seed": 0, "worked": 0, "max_new_tokens": 1}
+        for name, low in least.items():
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ValueError(f"machine.{name}: needs at least {low}, got {value}")
@@ -116,12 +117,14 @@ class MachineResults:
         details: by split what only the machines' own runs can tell: the numbers of every count, accuracy by opcode,
             after jumps and of the state fields.
         outputs: what an ordinary model wrote, a row for every run, plain JSON types.
+        judged: [Q] whether the query has a stop to judge.
     """
 
     store: OutcomeStore
     timing: Timing
     details: dict[str, dict[str, Any]]
     outputs: list[dict[str, Any]]
+    judged: Tensor
 
 
 @dataclass
@@ -139,6 +142,7 @@ class _Part:
     tokens: Tensor | None
     malformed: Tensor | None
     details: dict[str, Any]
+    judged: bool
     outputs: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -188,11 +192,11 @@ def evaluate_machines(
     checks = sum(_check(model, part) for part in answered)
     store = _join(model, options, answered)
     tokens, malformed = _all([part.tokens for part in answered]), _all([part.malformed for part in answered])
-    numbers = by_count(store, tokens, malformed, model.trajectory)
+    judged = torch.cat([torch.full((len(part.row),), part.judged) for part in answered])
+    numbers = by_count(store, tokens, malformed, judged, model.trajectory)
     details = {part.name: {"by_count": numbers[part.name], **part.details} for part in answered}
-    return MachineResults(
-        store, Timing(model.seconds, None, checks), details, [o for part in answered for o in part.outputs]
-    )
+    outputs = [one for part in answered for one in part.outputs]
+    return MachineResults(store, Timing(model.seconds, None, checks), details, outputs, judged)
 
 
 def _answer(
@@ -223,7 +227,8 @@ def _answer(
     letters = torch.cat([trace.letters for trace in said])
     tokens, malformed = written or (None, None)
     outputs = [one for trace, count in zip(said, asked, strict=True) for one in _outputs(name, machines, trace, count)]
-    return _Part(name, machines, truth, letters, row, instance, steps, stops, tokens, malformed, details, outputs)
+    judged, queries = model.tells_end(said[0], ends), (row, instance, steps, stops)
+    return _Part(name, machines, truth, letters, *queries, tokens, malformed, details, judged, outputs)
 
 
 def _own(said: Sequence[Said], column: np.ndarray) -> Said:
