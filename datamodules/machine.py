@@ -242,6 +242,7 @@ class MachineDataModule(StagedDataModule):
         self.seed = seed
         self.batcher = MachineBatcher(tokenizer)
         self.benchmarks = (machine_benchmark(self.train_source.machine, self.train_source.pace),)
+        self.recipes = {self.train_source.machine: dict(recipe_changes(self.train_source.recipe))}
 
     @property
     def label_ids(self) -> Tensor:

@@ -28,6 +28,7 @@ from datamodules.machine import (
     validation_of,
 )
 from datamodules.staged import StagedDataModule
+from datamodules.tasks.machines.family import recipe_changes
 from datamodules.tasks.machines.machine import IntArray, Machines
 from datamodules.tasks.machines.renderings import MachineRendering, MachineScratchpad, text_style, written_runs
 from datamodules.text import Objective, TextBatch, TextEncoder
@@ -114,6 +115,7 @@ class MachineTextDataModule(StagedDataModule):
         self.train_source = MachineStream() if train is None else train
         self.validation = validation_of(self.train_source, validation)
         self.benchmarks = (machine_benchmark(self.train_source.machine, self.train_source.pace),)
+        self.recipes = {self.train_source.machine: dict(recipe_changes(self.train_source.recipe))}
         self.generated, self.seed = generated, seed
         self._tokenizer, self._objective = tokenizer, objective
 

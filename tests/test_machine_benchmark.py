@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from test_configs import ROOT, real_size
 from test_shared_prompt import network
 
 import evaluate
-from datamodules.machine import machine_benchmark, trained_paces
+from datamodules.machine import MachineDataModule, MachineStream, machine_benchmark, trained_paces
 from datamodules.machine_batcher import MachineBatcher
-from datamodules.tasks.machines.family import FIELDS, RECIPES
+from datamodules.tasks.machines.family import FIELDS, RECIPES, changed_recipe
 from datamodules.tasks.machines.machine import Machines
 from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.words import END, WORDS, lookup
@@ -33,6 +34,7 @@ from loopformer.evaluation.machine_run import machine_table
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.program_benchmark import ProgramOptions
 from loopformer.looped import LoopedTransformer
+from loopformer.tokenizer import tiny_tokenizer, tiny_words
 
 HEADS = {
     name: {"class_path": "ClassHead", "init_args": {"values": len(FIELDS[name])}} for name in ("symbol", "next", "op")
@@ -243,15 +245,21 @@ def test_a_model_that_does_not_tell_its_machine_is_refused() -> None:
 
 def test_command_asks_the_trained_machine_at_its_pace(tmp_path: Path) -> None:
     config = network_config(None, "executor")
-    made = {"benchmarks": [machine_benchmark("jumps", "half")]}
+    data = MachineDataModule(
+        tiny_tokenizer(tiny_words(["machines"])), MachineStream("jumps", {"lines": 6}, pace="half")
+    )
+    made = {"benchmarks": list(data.benchmarks), "recipes": data.recipes}
     checkpoint.save(tmp_path / "model", checkpoint.build_network(config), config, made)
-    options = MachineOptions(machines=2, longest=1, splits=["trained"])
+    options = MachineOptions(machines=2, longest=1, splits=["trained", "longer_prompts"])
     program = ProgramOptions("machine", machine=options)
     evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["benchmark"] == "machine-jumps"
     assert summary["half"] is True
     assert list(summary["machine"]["trained"]["by_count"]) == ["2"]
+    assert list(summary["by_length"]) == ["6", "12"]
+    given = as_trained(MachineOptions(recipe={"lines": 10}), made, "m")
+    assert changed_recipe("jumps", given.recipe) == replace(RECIPES["jumps"], lines=10)
     assert "--program.machine.task jumps --program.machine.half true" in (tmp_path / "model" / "README.md").read_text()
 
 

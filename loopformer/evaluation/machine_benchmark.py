@@ -23,7 +23,7 @@ from torch import Tensor
 
 from datamodules.batch import IGNORE
 from datamodules.machine import trained_paces
-from datamodules.tasks.machines.family import RECIPES, at_pace, find_recipe
+from datamodules.tasks.machines.family import RECIPES, RecipeChanges, changed_recipe
 from datamodules.tasks.machines.machine import Machines, Run
 from datamodules.tasks.machines.renderings import MachineRendering, trained_task
 from datamodules.tasks.machines.splits import LONG_DEPTHS, SPLITS, MachineSplit, split
@@ -50,6 +50,8 @@ class MachineOptions:
         machines: machines of each split.
         longest: the longest run; longer ones of the split are left out.
         half: two loops an instruction; None as it was trained for the task.
+        recipe: what differs from the recipe it was trained on for the task, or else from the task's own: the size from
+            which the splits start.
         seed: seed of the machines.
         batch_size: machines of one rollout, or prompts of one batch.
         rendering: how an ordinary model writes; None as it was trained.
@@ -63,6 +65,7 @@ class MachineOptions:
     machines: int = 200
     longest: int = LONG_DEPTHS[-1]
     half: bool | None = None
+    recipe: RecipeChanges | None = None
     seed: int = 307
     batch_size: int = 100
     rendering: MachineRendering | None = None
@@ -78,12 +81,12 @@ class MachineOptions:
 
 
 def as_trained(options: MachineOptions, provenance: Mapping[str, Any], source: str) -> MachineOptions:
-    """Fill in task and pace from how a model was made.
+    """Fill in task, pace and recipe from how a model was made.
 
     Args:
         options: what to evaluate; what they say wins.
-        provenance: the model's: its `benchmarks`, or the `text_style` of one that writes. Models exported before the
-            pace was recorded count as trained with one loop an instruction.
+        provenance: the model's: its `benchmarks` and `recipes`, or the `text_style` of one that writes. Models exported
+            before these were recorded count as trained with one loop an instruction, on the task's own recipe.
         source: what the model is called in messages.
 
     Raises:
@@ -104,7 +107,8 @@ def as_trained(options: MachineOptions, provenance: Mapping[str, Any], source: s
             f"{', '.join(tasks or RECIPES)}"
         )
     half = paces.get(task) == "half" if options.half is None else options.half
-    return replace(options, task=task, half=half)
+    recipe = (provenance.get("recipes") or {}).get(task, {}) | (options.recipe or {})
+    return replace(options, task=task, half=half, recipe=recipe or None)
 
 
 @dataclass
@@ -152,7 +156,7 @@ def chosen_splits(options: MachineOptions, model: MachineModel) -> dict[str, Mac
     Raises:
         ValueError: an unknown task or split, or names that the model has never seen.
     """
-    recipe = at_pace(find_recipe(options.task), "half" if options.half else "instruction")
+    recipe = changed_recipe(options.task, options.recipe, "half" if options.half else "instruction")
     found = {name: split(options.task, name, recipe) for name in options.splits or SPLITS}
     if not model.knows_every_name:
         strange = [name for name, part in found.items() if part.unseen_names]

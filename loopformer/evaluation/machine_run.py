@@ -58,7 +58,13 @@ def run_machines(
         numbers["strict"] = summary["by_split"][split]["strict"] if model.trajectory else None
     if not model.trajectory:
         summary = only_final(summary)
-    summary |= {"machine": details, "half": bool(options.half), "timing": vars(found.timing), **model.settings()}
+    summary |= {
+        "machine": details,
+        "half": bool(options.half),
+        "recipe": options.recipe,
+        "timing": vars(found.timing),
+        **model.settings(),
+    }
     store.save(output / "outcomes.safetensors", overwrite=True)
     if found.outputs:
         write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite=True)
