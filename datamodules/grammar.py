@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream
+from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream, check_alphabets
 from datamodules.procedure import InstanceSet, InstanceStream, ProcedureDataModule
 from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.procedure import Procedure
@@ -34,7 +34,7 @@ class GrammarDataModule(ProcedureDataModule):
         seed: seed of the stream. Not negative.
 
     Raises:
-        ValueError: see `ProcedureDataModule`.
+        ValueError: see `ProcedureDataModule`; or only one of the parts has permuted alphabets.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class GrammarDataModule(ProcedureDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(tokenizer, train or BracketStream(), validation or BracketDepths(), seed)
+        check_alphabets(self.train_source, self.validation)
         self.benchmarks = (ASKED + machine_name(self.train_source.procedure),)
 
 

@@ -111,6 +111,20 @@ def permute(strings: Sequence[BracketString], seed: int) -> list[BracketString]:
     return [own_alphabet(string, draw_alphabet(len(LETTERS), rng)) for string in strings]
 
 
+def check_alphabets(train: InstanceStream, validation: InstanceSet) -> None:
+    """Refuse strings in the training alphabet beside strings in alphabets of their own.
+
+    Raises:
+        ValueError: train and validation differ in `permuted`.
+    """
+    trained, given = (getattr(source.procedure, "permuted", None) for source in (train, validation))
+    if given != trained:
+        raise ValueError(
+            f"validation.permuted: got {given}, but train.permuted is {trained}; "
+            f"set validation.init_args.permuted to {trained}"
+        )
+
+
 class SearchStream(InstanceStream[Puzzle]):
     """Unlimited puzzles for the search, whose runs grow longer from stage to stage; letters are permuted.
 

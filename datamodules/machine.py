@@ -19,7 +19,15 @@ from transformers import PreTrainedTokenizerBase
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.machine_batcher import MachineBatcher
 from datamodules.staged import StagedDataModule
-from datamodules.tasks.machines.family import MachineStage, Recipe, at_pace, curriculum, find_recipe
+from datamodules.tasks.machines.family import (
+    MachineStage,
+    Recipe,
+    RecipeChanges,
+    changed_recipe,
+    check_kind,
+    curriculum,
+    recipe_changes,
+)
 from datamodules.tasks.machines.machine import Machines, concatenate
 from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.splits import TRAINED_DEPTHS, split
@@ -35,10 +43,11 @@ class MachineStream:
 
     Args:
         machine: "fsm", "coloured", "registers", "jumps" or "stack".
-        recipe: the full size; default the task's own.
+        recipe: what differs from the task's own recipe, such as its size.
         pace: "half" for two loops an instruction (programs only).
         depths: requested steps to train, opened one after another.
-        stages: a curriculum of one's own instead of the default one.
+        stages: a curriculum of one's own instead of the default one; its recipes are whole, of this machine and pace.
+            `recipe` and `depths` are not looked at then.
         batches_per_epoch: length of what counts as an epoch; every epoch has other machines.
 
     Raises:
@@ -48,7 +57,7 @@ class MachineStream:
     def __init__(
         self,
         machine: str = "fsm",
-        recipe: Recipe | None = None,
+        recipe: RecipeChanges | None = None,
         pace: Pace = "instruction",
         depths: Sequence[int] = TRAINED_DEPTHS,
         stages: list[MachineStage] | None = None,
@@ -58,16 +67,19 @@ class MachineStream:
             raise ValueError(f"train.batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
         if stages is not None and not stages:
             raise ValueError("train.stages: the list is empty; give at least one stage or leave it out")
-        full = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
-        self.machine = machine
+        full = changed_recipe(machine, recipe, pace)
+        self.machine, self.pace = machine, pace
         self.stages = curriculum(full, tuple(depths)) if stages is None else stages
+        for stage in self.stages:
+            _check_stage(stage.recipe, machine, pace)
+        self.recipe = self.stages[-1].recipe
         self.stage = 0
         self.batches_per_epoch = batches_per_epoch
 
     def counts(self) -> list[int]:
         """Numbers of loops that occur in training, in order."""
-        loops = {2 if getattr(stage.recipe, "pace", "") == "half" else 1 for stage in self.stages}
-        return sorted({depth * n for stage in self.stages for depth in stage.depths for n in loops})
+        loops = 2 if self.pace == "half" else 1
+        return sorted({depth * loops for stage in self.stages for depth in stage.depths})
 
 
 class MachineSet:
@@ -76,7 +88,7 @@ class MachineSet:
     Args:
         machine: name of the task.
         split: name of the split.
-        recipe: the size that is trained; default the task's own.
+        recipe: what differs from the task's own recipe, as in training.
         pace: as in training.
         depths: requested steps (instructions).
         per_depth: machines at each depth.
@@ -90,7 +102,7 @@ class MachineSet:
         self,
         machine: str = "fsm",
         split: str = "unseen_rules",
-        recipe: Recipe | None = None,
+        recipe: RecipeChanges | None = None,
         pace: Pace = "instruction",
         depths: Sequence[int] = (1, 2, 4, 6, 12, 24),
         per_depth: int = 64,
@@ -99,8 +111,8 @@ class MachineSet:
         for name, value in (("per_depth", per_depth), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"validation.{name}: got {value}; it must be 1 or more")
-        self.machine, self.split = machine, split
-        self.recipe = at_pace(find_recipe(machine) if recipe is None else recipe, pace)
+        self.machine, self.split, self.pace = machine, split, pace
+        self.recipe = changed_recipe(machine, recipe, pace)
         self.depths, self.per_depth, self.batch_size = tuple(depths), per_depth, batch_size
 
     def machines(self) -> Machines:
@@ -110,6 +122,34 @@ class MachineSet:
             recipe.draw(np.random.default_rng((VALIDATION_SEED, depth)), self.per_depth, depth) for depth in self.depths
         ]
         return concatenate(parts)
+
+
+def validation_of(train: MachineStream, validation: MachineSet | None) -> MachineSet:
+    """Return what is validated on; default unseen tables of what is trained.
+
+    Raises:
+        ValueError: it is another machine, or at another pace.
+    """
+    if validation is None:
+        return MachineSet(train.machine, recipe=recipe_changes(train.recipe), pace=train.pace)
+    for name in ("machine", "pace"):
+        trained, given = getattr(train, name), getattr(validation, name)
+        if given != trained:
+            raise ValueError(
+                f"validation.{name}: got {given!r}, but train.{name} is {trained!r}; "
+                f"set validation.init_args.{name} to {trained!r}"
+            )
+    return validation
+
+
+def _check_stage(recipe: Recipe, machine: str, pace: Pace) -> None:
+    try:
+        check_kind(machine, recipe)
+    except ValueError as error:
+        raise ValueError(f"train.stages.{error}") from error
+    found = getattr(recipe, "pace", "instruction")
+    if found != pace:
+        raise ValueError(f"train.stages.recipe.pace: got {found!r}, but train.pace is {pace!r}; set both alike")
 
 
 class MachineRenderer(Protocol):
@@ -152,9 +192,19 @@ class SetBatches(BatchSource[Any]):
         return self._batcher.batch(self._machines[rows], ids=rows.tolist())
 
 
-def machine_benchmark(machine: str) -> str:
-    """Return the options of `evaluate.py --benchmark` that ask a model for machines of a task."""
-    return f"program --program.part machine --program.machine.task {machine}"
+ASKED, HALF = "program --program.part machine --program.machine.task ", " --program.machine.half true"
+"""What stands before and behind the task's name where a model says how to evaluate it."""
+
+
+def machine_benchmark(machine: str, pace: Pace = "instruction") -> str:
+    """Return the options of `evaluate.py --benchmark` that ask a model for machines of a task at its pace."""
+    return ASKED + machine + (HALF if pace == "half" else "")
+
+
+def trained_paces(benchmarks: Iterable[str]) -> dict[str, Pace]:
+    """The pace by task, of what `machine_benchmark` has written; anything else is passed over."""
+    told = [text.removeprefix(ASKED) for text in benchmarks if text.startswith(ASKED)]
+    return {text.removesuffix(HALF): "half" if text.endswith(HALF) else "instruction" for text in told}
 
 
 class MachineDataModule(StagedDataModule):
@@ -163,14 +213,16 @@ class MachineDataModule(StagedDataModule):
     Args:
         tokenizer: the model's tokenizer (the command line links it from the model).
         train: where training machines come from; default the finite-state machine's curriculum.
-        validation: what is evaluated during training; default unseen tables at depths 1 to 24.
+        validation: what is evaluated during training, of the same machine and pace; default unseen tables at depths 1
+            to 24.
         seed: seed of the stream. Not negative.
 
     Attributes:
         batcher: makes the batches; `MachineBatcher.batch` is open to anyone.
 
     Raises:
-        ValueError: an option is out of range, or the tokenizer does not know the words.
+        ValueError: an option is out of range, the parts are of different machines or paces, or the tokenizer does not
+            know the words.
     """
 
     train_source: MachineStream
@@ -186,10 +238,11 @@ class MachineDataModule(StagedDataModule):
         if seed < 0:
             raise ValueError(f"seed: got {seed}; use 0 or more")
         self.train_source = MachineStream() if train is None else train
-        self.validation = MachineSet(self.train_source.machine) if validation is None else validation
+        self.validation = validation_of(self.train_source, validation)
         self.seed = seed
         self.batcher = MachineBatcher(tokenizer)
-        self.benchmarks = (machine_benchmark(self.train_source.machine),)
+        self.benchmarks = (machine_benchmark(self.train_source.machine, self.train_source.pace),)
+        self.recipes = {self.train_source.machine: dict(recipe_changes(self.train_source.recipe))}
 
     @property
     def label_ids(self) -> Tensor:

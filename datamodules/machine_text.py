@@ -19,8 +19,16 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from datamodules.loader import BatchLoader, BatchSource
-from datamodules.machine import MachineSet, MachineStream, SetBatches, StreamBatches, machine_benchmark
+from datamodules.machine import (
+    MachineSet,
+    MachineStream,
+    SetBatches,
+    StreamBatches,
+    machine_benchmark,
+    validation_of,
+)
 from datamodules.staged import StagedDataModule
+from datamodules.tasks.machines.family import recipe_changes
 from datamodules.tasks.machines.machine import IntArray, Machines
 from datamodules.tasks.machines.renderings import MachineRendering, MachineScratchpad, text_style, written_runs
 from datamodules.text import Objective, TextBatch, TextEncoder
@@ -77,13 +85,14 @@ class MachineTextDataModule(StagedDataModule):
         rendering: how a run is written; default the scratchpad. Of a rendering with a call per step a batch holds one
             step of each run, every step in turn.
         train: where training machines come from; default the finite-state machine's curriculum.
-        validation: what is evaluated during training; default unseen tables at depths 1 to 24.
+        validation: what is evaluated during training, of the same machine and pace; default unseen tables at depths 1
+            to 24.
         objective: "response" for fine-tuning, "all" for language modelling.
         generated: how many validation machines of each depth are also validated by generation.
         seed: seed of the stream. Not negative.
 
     Raises:
-        ValueError: an option is out of range.
+        ValueError: an option is out of range, or the parts are of different machines or paces.
     """
 
     train_source: MachineStream
@@ -104,8 +113,9 @@ class MachineTextDataModule(StagedDataModule):
                 raise ValueError(f"{name}: got {value}; use 0 or more")
         self.rendering = MachineScratchpad() if rendering is None else rendering
         self.train_source = MachineStream() if train is None else train
-        self.validation = MachineSet(self.train_source.machine) if validation is None else validation
-        self.benchmarks = (machine_benchmark(self.train_source.machine),)
+        self.validation = validation_of(self.train_source, validation)
+        self.benchmarks = (machine_benchmark(self.train_source.machine, self.train_source.pace),)
+        self.recipes = {self.train_source.machine: dict(recipe_changes(self.train_source.recipe))}
         self.generated, self.seed = generated, seed
         self._tokenizer, self._objective = tokenizer, objective
 

@@ -68,6 +68,7 @@ class MixtureDataModule(ResumableDataModule):
             raise ValueError(f"batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
         self.tasks: dict[str, Any] = {name: make(tokenizer) for name, make in tasks.items()}
         self.benchmarks = tuple(name for task in self.tasks.values() for name in task.benchmarks)
+        self.recipes = {machine: recipe for task in self.tasks.values() for machine, recipe in task.recipes.items()}
         self.batches_per_epoch = batches_per_epoch
         self.round = [name for name in tasks for _ in range(given.get(name, 1))]
         texts = [text for task in self.tasks.values() for text in task.labels.texts]

@@ -17,7 +17,7 @@ import random
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream
+from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream, check_alphabets
 from datamodules.loader import BatchLoader, BatchSource, EvaluationOrder
 from datamodules.procedure import InstanceSet, InstanceStream
 from datamodules.staged import StagedDataModule
@@ -101,6 +101,7 @@ class ProcedureTextDataModule(StagedDataModule):
             raise ValueError(f"style: got {style!r}; use one of {', '.join(STYLES)}")
         if train.procedure.labels != validation.procedure.labels:
             raise ValueError("validation: its labels are not those of train; take both from one task")
+        check_alphabets(train, validation)
         self.train_source, self.validation = train, validation
         self.text_style, self.generated, self.seed = style, generated, seed
         self._encoder = TextEncoder(tokenizer)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
@@ -19,9 +21,11 @@ class ResumableDataModule(LightningDataModule):
 
     Attributes:
         benchmarks: what `evaluate.py --benchmark` asks of a model trained on these data, with the options of its part.
+        recipes: by machine task, the fields of the recipe that training draws from, as plain data.
     """
 
     benchmarks: tuple[str, ...] = ("graph",)
+    recipes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     def __init__(self) -> None:
         super().__init__()

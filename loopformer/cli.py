@@ -183,6 +183,8 @@ class LoopformerCLI(LightningCLI):
         provenance: dict[str, Any] = {"command": command_line(), "seed": config["seed_everything"]}
         provenance["trained_counts"] = list(getattr(self.datamodule, "trained_counts", []))
         provenance["benchmarks"] = list(self.datamodule.benchmarks)
+        if self.datamodule.recipes:
+            provenance["recipes"] = {machine: dict(recipe) for machine, recipe in self.datamodule.recipes.items()}
         provenance["experiment"] = self.experiment().as_config()
         for logger in self.trainer.loggers:
             if isinstance(logger, RunLogger):

@@ -16,6 +16,7 @@ from callbacks.curriculum import _complete
 from datamodules.batch import IGNORE
 from datamodules.grammar import BracketDepths, BracketStream, GrammarDataModule, SearchRuns, SearchStream
 from datamodules.procedure_batcher import ProcedureBatcher
+from datamodules.procedure_text import ProcedureTextDataModule
 from datamodules.tasks.grammar.bracket_task import (
     LETTERS,
     MOVE_NAMES,
@@ -321,6 +322,16 @@ def test_the_benchmark_asks_the_same_strings_in_alphabets_of_their_own() -> None
         assert permuted.task.states(ours) == plain.task.states(theirs)
         assert permuted.task.facts(ours) == plain.task.facts(theirs)
     assert len({string.alphabet for string in permuted.instances}) == 62
+
+
+@pytest.mark.parametrize("kind", [GrammarDataModule, ProcedureTextDataModule])
+def test_both_sources_have_alphabets_of_their_own_or_neither(kind: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"^validation\.permuted: got False, but train\.permuted is True; set .* to True"
+    ):
+        kind(TOKENIZER, BracketStream(permuted=True), BracketDepths())
+    with pytest.raises(ValueError, match=r"^validation\.permuted: got True, but train\.permuted is False"):
+        kind(TOKENIZER, BracketStream(), BracketDepths(permuted=True))
 
 
 @pytest.mark.parametrize("machine", ["brackets", "permuted_brackets", "search"])

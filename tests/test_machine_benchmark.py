@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +13,28 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from test_configs import ROOT, real_size
 from test_shared_prompt import network
 
 import evaluate
+from datamodules.machine import MachineDataModule, MachineStream, machine_benchmark, trained_paces
 from datamodules.machine_batcher import MachineBatcher
-from datamodules.tasks.machines.family import FIELDS, RECIPES
+from datamodules.tasks.machines.family import FIELDS, RECIPES, changed_recipe
 from datamodules.tasks.machines.machine import Machines
+from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.words import END, WORDS, lookup
 from loopformer import checkpoint
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.curves import read_curves
-from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
+from loopformer.evaluation.machine_benchmark import MachineOptions, as_trained, evaluate_machines
 from loopformer.evaluation.machine_breakdown import Said, breakdown
 from loopformer.evaluation.machine_model import LoopedMachine
+from loopformer.evaluation.machine_run import machine_table
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.program_benchmark import ProgramOptions
 from loopformer.looped import LoopedTransformer
+from loopformer.tokenizer import tiny_tokenizer, tiny_words
 
 HEADS = {
     name: {"class_path": "ClassHead", "init_args": {"values": len(FIELDS[name])}} for name in ("symbol", "next", "op")
@@ -135,6 +143,48 @@ def test_without_a_stop_rule_the_state_tells_the_end(tmp_path: Path) -> None:
     assert run(given, task="fsm", machines=6, splits=["ending"])[0].stops.tolist() == [0] * 6
 
 
+@pytest.mark.parametrize(("halting", "heads"), [(None, ["symbol", "next"]), (None, ["next"]), ("StopHead", ["symbol"])])
+def test_stops_are_judged_where_an_end_can_be_told(tmp_path: Path, halting: str | None, heads: list[str]) -> None:
+    """A tape that goes round has no end: without a stop rule its stops are no number, and no part of one."""
+    config = network_config(halting, "executor")
+    config["init_args"]["state_heads"]["init_args"]["heads"] = {name: HEADS[name] for name in heads}
+    torch.manual_seed(1)
+    checkpoint.save(tmp_path / "model", checkpoint.build_network(config), config)
+    options = MachineOptions(task="fsm", machines=3, longest=8, splits=["trained", "ending"])
+    program = ProgramOptions("machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    counted = {None: 3 if "symbol" in heads else 0, "StopHead": summary["queries"]}[halting]
+    judged = {"trained": halting is not None, "ending": counted > 0}
+    for split, told in judged.items():
+        for cell in (summary["by_split"][split], *summary["machine"][split]["by_count"].values()):
+            assert (cell["exact_stop"] is not None) == told
+            assert (cell["strict"] is not None) == told
+            assert cell["complete"] is not None
+    assert (summary["machine"]["trained"]["exact_stop"] is not None) == judged["trained"]
+    assert summary["n_of"].get("exact_stop", summary["queries"]) == counted
+    if counted == 3:
+        for name in ("exact_stop", "strict", "missing_stop"):
+            assert summary[name] == summary["by_split"]["ending"][name]
+            assert summary["intervals"][name] == summary["by_split"]["ending"]["intervals"][name]
+        steps = [
+            n for n, share in zip(*(summary["by_steps"][k] for k in ("steps", "missing_stop")), strict=True) if share
+        ]
+        assert len(steps) <= 3
+    assert (summary["exact_stop"] is None) == (counted == 0)
+    assert summary["forced_final"] is not None
+
+
+def test_terminal_table_fits(tmp_path: Path) -> None:
+    _, details = run(loaded(tmp_path), task="jumps", machines=3, longest=12, seed=3)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(machine_table(details, "a title"))
+    text = console.export_text()
+    assert "…" not in text
+    assert all(re.search(rf"^{name} ", text, re.MULTILINE) for name in details)
+    assert "much_longer_prompts" in details
+
+
 def test_half_instructions_ask_for_twice_the_loops(tmp_path: Path) -> None:
     store, details = run(loaded(tmp_path), task="jumps", machines=4, splits=["trained"], half=True)
     assert sorted(set(store.steps.tolist())) == [2, 4, 6, 8, 12]
@@ -144,15 +194,73 @@ def test_half_instructions_ask_for_twice_the_loops(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path) -> None:
     given = loaded(tmp_path)
     for options, message in (
-        ({"splits": ["unseen_names"]}, "needs a pretrained model"),
-        ({"splits": ["far"]}, "splits: got 'far'"),
+        ({"task": "fsm", "splits": ["unseen_names"]}, "needs a pretrained model"),
+        ({"task": "fsm", "splits": ["far"]}, "splits: got 'far'"),
         ({"task": "turing"}, "machine: got 'turing'"),
         ({"task": "fsm", "half": True}, "only programs"),
-        ({"splits": ["longer_runs"], "longest": 5}, "machine.longest"),
+        ({"task": "fsm", "splits": ["longer_runs"], "longest": 5}, "machine.longest"),
         ({"machines": 0}, "machine.machines: needs at least 1"),
+        ({"seed": -1}, r"^machine\.seed: needs at least 0, got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             run(given, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("told", "style", "given", "found"),
+    [
+        (["registers"], None, {}, ("registers", False)),
+        (["jumps half"], None, {}, ("jumps", True)),
+        (["jumps half"], None, {"half": False}, ("jumps", False)),
+        (["jumps half"], None, {"task": "registers"}, ("registers", False)),
+        (["registers"], None, {"half": True}, ("registers", True)),
+        (["fsm", "jumps half"], None, {"task": "jumps"}, ("jumps", True)),
+        ([], "machine/stack/MachineOutput", {}, ("stack", False)),
+        ([], None, {"task": "fsm"}, ("fsm", False)),
+    ],
+)
+def test_a_trained_model_tells_its_machine(
+    told: list[str], style: str | None, given: dict[str, Any], found: tuple[str, bool]
+) -> None:
+    paces: dict[str, Pace] = {word.split()[0]: "half" if "half" in word else "instruction" for word in told}
+    benchmarks = ["graph", "grammar", *(machine_benchmark(task, pace) for task, pace in paces.items())]
+    assert trained_paces(benchmarks) == paces
+    made = {"benchmarks": benchmarks} if style is None else {"text_style": style}
+    options = as_trained(MachineOptions(**given), made, "m")
+    assert (options.task, options.half) == found
+
+
+def test_a_model_that_does_not_tell_its_machine_is_refused() -> None:
+    several = {"benchmarks": [machine_benchmark("fsm"), machine_benchmark("stack")]}
+    with pytest.raises(
+        ValueError, match=r"^machine\.task: m was trained on several machines \(fsm, stack\); say which"
+    ):
+        as_trained(MachineOptions(), several, "m")
+    for made in ({}, {"benchmarks": ["graph"]}, {"text_style": "trace"}):
+        with pytest.raises(
+            ValueError, match=r"^machine\.task: m does not tell .* --program\.machine\.task fsm, coloured, registers"
+        ):
+            as_trained(MachineOptions(), made, "m")
+
+
+def test_command_asks_the_trained_machine_at_its_pace(tmp_path: Path) -> None:
+    config = network_config(None, "executor")
+    data = MachineDataModule(
+        tiny_tokenizer(tiny_words(["machines"])), MachineStream("jumps", {"lines": 6}, pace="half")
+    )
+    made = {"benchmarks": list(data.benchmarks), "recipes": data.recipes}
+    checkpoint.save(tmp_path / "model", checkpoint.build_network(config), config, made)
+    options = MachineOptions(machines=2, longest=1, splits=["trained", "longer_prompts"])
+    program = ProgramOptions("machine", machine=options)
+    evaluate.evaluate([tmp_path / "model"], tmp_path / "out", "program", program=program)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["benchmark"] == "machine-jumps"
+    assert summary["half"] is True
+    assert list(summary["machine"]["trained"]["by_count"]) == ["2"]
+    assert list(summary["by_length"]) == ["6", "12"]
+    given = as_trained(MachineOptions(recipe={"lines": 10}), made, "m")
+    assert changed_recipe("jumps", given.recipe) == replace(RECIPES["jumps"], lines=10)
+    assert "--program.machine.task jumps --program.machine.half true" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_command_writes_every_file(tmp_path: Path) -> None:

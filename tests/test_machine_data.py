@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,20 @@ from transformers import AutoTokenizer
 from datamodules.batch import IGNORE, Batch
 from datamodules.machine import MachineDataModule, MachineSet, MachineStream
 from datamodules.machine_batcher import MachineBatcher
-from datamodules.tasks.machines.family import FIELDS, RECIPES, MachineInstance, MachineTask, at_pace
+from datamodules.machine_text import MachineTextDataModule
+from datamodules.tasks.machines.family import (
+    FIELDS,
+    RECIPES,
+    MachineInstance,
+    MachineStage,
+    MachineTask,
+    at_pace,
+    changed_recipe,
+    recipe_changes,
+)
 from datamodules.tasks.machines.splits import SPLITS, split
+from datamodules.tasks.machines.tape import TapeRecipe
+from loopformer.cli import LoopformerCLI
 from loopformer.tokenizer import tiny_tokenizer, tiny_vocabulary, tiny_words
 
 SIZE = 36_000
@@ -159,11 +173,56 @@ def test_validation_holds_every_depth_once(tokenizer: Any) -> None:
         (lambda: MachineStream("fsm", pace="half"), "only programs have half instructions"),
         (lambda: MachineSet("fsm", per_depth=0), "validation.per_depth: got 0"),
         (lambda: at_pace(RECIPES["coloured"], "half"), "pace"),
+        (lambda: MachineStream("coloured", {"states": 40}), r"^recipe\.states: got 40; use 1 to 26$"),
+        (lambda: MachineStream("coloured", {"colours": False}), r"^recipe\.colours: got False, .* coloured has True"),
+        (lambda: MachineSet("jumps", recipe={"targets": False, "branch_rate": 0}), r"^recipe\.targets: got False"),
+        (lambda: MachineStream("stack", {"registers": 3}), r"^recipe\.registers: the machine stack has no .* lines, "),
+        (
+            lambda: MachineStream("coloured", stages=[MachineStage(TapeRecipe(cells=10), (1,))]),
+            r"^train\.stages\.recipe\.colours: got False, but the machine coloured has True",
+        ),
+        (
+            lambda: MachineStream("stack", stages=[MachineStage(RECIPES["registers"], (1,))]),
+            r"^train\.stages\.recipe: got a RegisterRecipe, but the machine stack has a StackRecipe",
+        ),
+        (
+            lambda: MachineStream("jumps", stages=[MachineStage(RECIPES["jumps"], (1,))], pace="half"),
+            r"^train\.stages\.recipe\.pace: got 'instruction', but train\.pace is 'half'",
+        ),
     ],
 )
 def test_mistakes_are_named(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("machine", RECIPES)
+def test_a_recipe_is_remade_of_its_fields(machine: str) -> None:
+    assert changed_recipe(machine) == RECIPES[machine]
+    assert changed_recipe(machine, recipe_changes(RECIPES[machine])) == RECIPES[machine]
+
+
+@pytest.mark.parametrize("kind", [MachineDataModule, MachineTextDataModule])
+def test_both_sources_are_of_one_machine_and_pace(kind: Any, tokenizer: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"^validation\.machine: got 'fsm', but train\.machine is 'coloured'; set .* to"
+    ):
+        kind(tokenizer, train=MachineStream("coloured"), validation=MachineSet("fsm"))
+    with pytest.raises(ValueError, match=r"^validation\.pace: got 'instruction', but train\.pace is 'half'; set .* to"):
+        kind(tokenizer, train=MachineStream("stack", pace="half"), validation=MachineSet("stack"))
+    data = kind(tokenizer, train=MachineStream("stack", {"lines": 12}, pace="half"))
+    assert data.validation.recipe == data.train_source.recipe == replace(RECIPES["stack"], lines=12, pace="half")
+
+
+def test_a_partial_recipe_keeps_the_machine(tmp_path: Path) -> None:
+    """On the command line too, where it is one field of a nested part."""
+    cli = LoopformerCLI(
+        [
+            *("--config", "configs/program_coloured.yaml", "--config", "configs/backbone/tiny.yaml"),
+            *("--data.init_args.train.init_args.recipe.cells", "10", "--output", str(tmp_path / "run")),
+        ]
+    )
+    assert cli.datamodule.train_source.recipe == replace(RECIPES["coloured"], cells=10)
 
 
 @pytest.mark.parametrize("machine", RECIPES)

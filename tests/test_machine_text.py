@@ -83,6 +83,8 @@ def test_a_perfect_writer_is_right_everywhere(task: str, rendering: MachineRende
             assert cell["tokens"] > 0
             if split == "ending" or not rendering.by_step:
                 assert cell["exact_stop"]["share"] == cell["end_to_end"]["share"] == 1
+            else:
+                assert (cell["exact_stop"], cell["end_to_end"], cell["strict"]) == (None, None, None)
             if rendering.trajectory:
                 assert cell["complete"]["share"] == 1
                 assert cell["first_error"] is None
@@ -186,9 +188,10 @@ def test_step_by_step_an_error_is_carried_on() -> None:
 def test_hostile_models_are_scored(name: str, tmp_path: Path) -> None:
     text = HOSTILE[name][:200_000]
     for rendering in (kind() for kind in RENDERINGS.values()):
-        options = MachineOptions(rendering=rendering, machines=2, longest=2, splits=["trained", "ending"])
+        options = MachineOptions(task="fsm", rendering=rendering, machines=2, longest=2, splits=["trained", "ending"])
         found = score(options, lambda _, row: (text, row == 0))
-        assert found.details["trained"]["by_count"]["2"]["exact_stop"]["share"] == 0
+        stop = found.details["trained"]["by_count"]["2"]["exact_stop"]
+        assert stop is None if rendering.by_step else stop["share"] == 0
         json.dumps(found.outputs)
         found.store.save(tmp_path / f"{type(rendering).__name__}.safetensors")
 
@@ -212,7 +215,7 @@ def test_ordinary_and_looped_results_stand_beside_each_other(tmp_path: Path) -> 
     folder = exported(tmp_path, "machine/fsm/MachineCompactScratchpad")
     options = MachineOptions(machines=3, longest=2, splits=["trained", "ending"], max_new_tokens=12)
     evaluate.evaluate([folder], tmp_path / "text", "program", program=ProgramOptions("machine", machine=options))
-    plain = MachineOptions(machines=3, longest=2, splits=["trained", "ending"])
+    plain = MachineOptions(task="fsm", machines=3, longest=2, splits=["trained", "ending"])
     looped = ProgramOptions("machine", machine=plain)
     evaluate.evaluate([tmp_path / "model"], tmp_path / "looped", "program", program=looped)
     summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("text", "looped")]
@@ -239,7 +242,9 @@ def test_ordinary_and_looped_results_stand_beside_each_other(tmp_path: Path) -> 
 
 def test_any_hugging_face_model_is_asked_with_worked_examples(tmp_path: Path) -> None:
     folder = exported(tmp_path, None)
-    options = MachineOptions(machines=2, longest=1, splits=["unseen_names"], rendering=MachineOutput(), worked=2)
+    options = MachineOptions(
+        task="fsm", machines=2, longest=1, splits=["unseen_names"], rendering=MachineOutput(), worked=2
+    )
     program = ProgramOptions("machine", machine=options)
     evaluate.evaluate([folder], tmp_path / "out", "program", program=program)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())

@@ -13,8 +13,8 @@ Shape legend: B machines of a split, T loops or steps, L loops of the store, q q
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,17 @@ import torch
 from torch import Tensor
 
 from datamodules.batch import IGNORE
-from datamodules.tasks.machines.family import at_pace, find_recipe
+from datamodules.machine import trained_paces
+from datamodules.tasks.machines.family import RECIPES, RecipeChanges, changed_recipe
 from datamodules.tasks.machines.machine import Machines, Run
-from datamodules.tasks.machines.renderings import MachineRendering
+from datamodules.tasks.machines.renderings import MachineRendering, trained_task
 from datamodules.tasks.machines.splits import LONG_DEPTHS, SPLITS, MachineSplit, split
 from loopformer.evaluation.graph_benchmark import Timing
 from loopformer.evaluation.machine_breakdown import Said, breakdown, by_count
 from loopformer.evaluation.machine_model import MachineModel
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
+
+TRAINED = "trained"
 
 SLACK = 16
 """Steps beyond the largest count, in which a stop still counts as late rather than missing."""
@@ -40,12 +43,15 @@ class MachineOptions:
     """What to evaluate.
 
     Attributes:
-        task: "fsm", "coloured", "registers", "jumps" or "stack".
+        task: "fsm", "coloured", "registers", "jumps" or "stack", or "trained" for what its training drew. A model of
+            several machines has to be told.
         splits: names of splits; None for all that suit the model. `unseen_names` needs a model that knows the names,
             which one trained from scratch does not.
         machines: machines of each split.
         longest: the longest run; longer ones of the split are left out.
-        half: two loops an instruction, for models trained so.
+        half: two loops an instruction; None as it was trained for the task.
+        recipe: what differs from the recipe it was trained on for the task, or else from the task's own: the size from
+            which the splits start.
         seed: seed of the machines.
         batch_size: machines of one rollout, or prompts of one batch.
         rendering: how an ordinary model writes; None as it was trained.
@@ -54,11 +60,12 @@ class MachineOptions:
             steps more as a late stop may need.
     """
 
-    task: str = "fsm"
+    task: str = TRAINED
     splits: list[str] | None = None
     machines: int = 200
     longest: int = LONG_DEPTHS[-1]
-    half: bool = False
+    half: bool | None = None
+    recipe: RecipeChanges | None = None
     seed: int = 307
     batch_size: int = 100
     rendering: MachineRendering | None = None
@@ -66,10 +73,42 @@ class MachineOptions:
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name, low in (("machines", 1), ("longest", 1), ("batch_size", 1), ("worked", 0), ("max_new_tokens", 1)):
+        least = {"machines": 1, "longest": 1, "batch_size": 1, "seed": 0, "worked": 0, "max_new_tokens": 1}
+        for name, low in least.items():
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ValueError(f"machine.{name}: needs at least {low}, got {value}")
+
+
+def as_trained(options: MachineOptions, provenance: Mapping[str, Any], source: str) -> MachineOptions:
+    """Fill in task, pace and recipe from how a model was made.
+
+    Args:
+        options: what to evaluate; what they say wins.
+        provenance: the model's: its `benchmarks` and `recipes`, or the `text_style` of one that writes. Models exported
+            before these were recorded count as trained with one loop an instruction, on the task's own recipe.
+        source: what the model is called in messages.
+
+    Raises:
+        ValueError: the task is not given, and the model's training had none or several.
+    """
+    paces = trained_paces(provenance.get("benchmarks") or [])
+    written = trained_task(provenance.get("text_style"))
+    tasks = [*paces] or [name for name in (written,) if name is not None]
+    if options.task != TRAINED:
+        task = options.task
+    elif len(tasks) == 1:
+        task = tasks[0]
+    else:
+        several = f"was trained on several machines ({', '.join(tasks)})"
+        trained = several if tasks else "does not tell which machine it was trained on"
+        raise ValueError(
+            f"machine.task: {source} {trained}; say which to ask with --program.machine.task "
+            f"{', '.join(tasks or RECIPES)}"
+        )
+    half = paces.get(task) == "half" if options.half is None else options.half
+    recipe = (provenance.get("recipes") or {}).get(task, {}) | (options.recipe or {})
+    return replace(options, task=task, half=half, recipe=recipe or None)
 
 
 @dataclass
@@ -82,12 +121,14 @@ class MachineResults:
         details: by split what only the machines' own runs can tell: the numbers of every count, accuracy by opcode,
             after jumps and of the state fields.
         outputs: what an ordinary model wrote, a row for every run, plain JSON types.
+        judged: [Q] whether the query has a stop to judge.
     """
 
     store: OutcomeStore
     timing: Timing
     details: dict[str, dict[str, Any]]
     outputs: list[dict[str, Any]]
+    judged: Tensor
 
 
 @dataclass
@@ -105,6 +146,7 @@ class _Part:
     tokens: Tensor | None
     malformed: Tensor | None
     details: dict[str, Any]
+    judged: bool
     outputs: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -114,7 +156,7 @@ def chosen_splits(options: MachineOptions, model: MachineModel) -> dict[str, Mac
     Raises:
         ValueError: an unknown task or split, or names that the model has never seen.
     """
-    recipe = at_pace(find_recipe(options.task), "half" if options.half else "instruction")
+    recipe = changed_recipe(options.task, options.recipe, "half" if options.half else "instruction")
     found = {name: split(options.task, name, recipe) for name in options.splits or SPLITS}
     if not model.knows_every_name:
         strange = [name for name, part in found.items() if part.unseen_names]
@@ -154,11 +196,11 @@ def evaluate_machines(
     checks = sum(_check(model, part) for part in answered)
     store = _join(model, options, answered)
     tokens, malformed = _all([part.tokens for part in answered]), _all([part.malformed for part in answered])
-    numbers = by_count(store, tokens, malformed, model.trajectory)
+    judged = torch.cat([torch.full((len(part.row),), part.judged) for part in answered])
+    numbers = by_count(store, tokens, malformed, judged, model.trajectory)
     details = {part.name: {"by_count": numbers[part.name], **part.details} for part in answered}
-    return MachineResults(
-        store, Timing(model.seconds, None, checks), details, [o for part in answered for o in part.outputs]
-    )
+    outputs = [one for part in answered for one in part.outputs]
+    return MachineResults(store, Timing(model.seconds, None, checks), details, outputs, judged)
 
 
 def _answer(
@@ -189,7 +231,8 @@ def _answer(
     letters = torch.cat([trace.letters for trace in said])
     tokens, malformed = written or (None, None)
     outputs = [one for trace, count in zip(said, asked, strict=True) for one in _outputs(name, machines, trace, count)]
-    return _Part(name, machines, truth, letters, row, instance, steps, stops, tokens, malformed, details, outputs)
+    judged, queries = model.tells_end(said[0], ends), (row, instance, steps, stops)
+    return _Part(name, machines, truth, letters, *queries, tokens, malformed, details, judged, outputs)
 
 
 def _own(said: Sequence[Said], column: np.ndarray) -> Said:

@@ -26,6 +26,9 @@ FINAL = ("forced_final", "exact_stop", "end_to_end")
 WHOLE = ("complete", "strict")
 """Shares that the last step and the stop decide, and those that need every step."""
 
+STOPPED = ("exact_stop", "end_to_end", "strict")
+"""Those that the stop decides."""
+
 LABELS = {"forced_final": "final"}
 
 
@@ -98,7 +101,7 @@ def breakdown(machines: Machines, run: Run, said: Said, counts: list[int] | None
 
 
 def by_count(
-    store: OutcomeStore, tokens: Tensor | None, malformed: Tensor | None, trajectory: bool
+    store: OutcomeStore, tokens: Tensor | None, malformed: Tensor | None, judged: Tensor, trajectory: bool
 ) -> dict[str, dict[str, Any]]:
     """The numbers of every split and requested count, the same for models that execute and models that write.
 
@@ -106,6 +109,7 @@ def by_count(
         store: the outcomes.
         tokens: [Q] new tokens until the requested step; None for a model that writes none.
         malformed: [Q] whether what was written is not of the asked form.
+        judged: [Q] whether there is a stop to judge, the same in a whole split.
         trajectory: whether every step was said; otherwise only the last one and the stop are judged.
 
     Returns:
@@ -129,7 +133,8 @@ def by_count(
             wrong = error[error <= steps]
             cell: dict[str, Any] = {"n": int(rows.sum())}
             for name, flags in rates.items():
-                cell[LABELS.get(name, name)] = share(flags[rows]) if trajectory or name in FINAL else None
+                told = (trajectory or name in FINAL) and (name not in STOPPED or bool(judged.numpy()[rows].all()))
+                cell[LABELS.get(name, name)] = share(flags[rows]) if told else None
             cell["correct_prefix"] = float((np.minimum(error, steps + 1) - 1).mean()) if trajectory else None
             cell["first_error"] = float(np.median(wrong)) if trajectory and len(wrong) else None
             cell["malformed"] = None if malformed is None else share(malformed.numpy()[rows])

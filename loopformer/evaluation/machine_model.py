@@ -67,6 +67,15 @@ class MachineModel(ABC):
             count: steps that all are asked for; None for runs that serve every count.
         """
 
+    def tells_end(self, said: Said, ends: bool) -> bool:
+        """Whether a stop can be judged: there is a stop rule, or a state that can say END and a run that comes to it.
+
+        Args:
+            said: what was said.
+            ends: whether the machines end by themselves.
+        """
+        return self.stops_itself or (ends and _ahead(said) is not None)
+
     def stops(self, machines: Machines, said: Said, rows: IntArray, count: int) -> Tensor:  # noqa: ARG002
         """[b] int32 first step at which the model stops, 0 for never: here, where its state says END.
 
@@ -76,7 +85,7 @@ class MachineModel(ABC):
             rows: [b] which of them these are.
             count: what they are asked for.
         """
-        ahead = next((name for name in ("symbol", "op") if name in said.fields), None)
+        ahead = _ahead(said)
         if ahead is None or len(machines) == 0:
             return torch.zeros(len(machines), dtype=torch.int32)
         over = said.fields[ahead][torch.from_numpy(rows)] == FIELDS[ahead].index(END)
@@ -115,6 +124,11 @@ class MachineModel(ABC):
     @abstractmethod
     def digests(self) -> dict[str, str]:
         """SHA-256 of the model's files by name."""
+
+
+def _ahead(said: Said) -> str | None:
+    """The field of what comes next that says END."""
+    return next((name for name in ("symbol", "op") if name in said.fields), None)
 
 
 class LoopedMachine(MachineModel):

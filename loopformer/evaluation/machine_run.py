@@ -6,15 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.machine_benchmark import MachineOptions, evaluate_machines
 from loopformer.evaluation.machine_model import MachineModel
+from loopformer.evaluation.machine_stops import summarize_stops
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
-from loopformer.evaluation.summary import summarize, write_summary
+from loopformer.evaluation.summary import write_summary
 from loopformer.files import SUMMARY, refuse_finished, write_text
 
 HEADINGS = (
@@ -49,14 +51,20 @@ def run_machines(
     with progress_bar(console) as (advance, begin):
         found = evaluate_machines(model, options, advance=advance, begin=begin)
     store, details = found.store, found.details
-    summary = summarize(store)
+    summary = summarize_stops(store, found.judged)
     for split, numbers in details.items():
-        # How the run stops belongs to the split: a machine that never ends has no end to find.
+        # How the run stops belongs to the split: a machine that never ends has no end to find. None tells that.
         numbers["exact_stop"] = summary["by_split"][split]["exact_stop"]
         numbers["strict"] = summary["by_split"][split]["strict"] if model.trajectory else None
     if not model.trajectory:
         summary = only_final(summary)
-    summary |= {"machine": details, "timing": vars(found.timing), **model.settings()}
+    summary |= {
+        "machine": details,
+        "half": bool(options.half),
+        "recipe": options.recipe,
+        "timing": vars(found.timing),
+        **model.settings(),
+    }
     store.save(output / "outcomes.safetensors", overwrite=True)
     if found.outputs:
         write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite=True)
@@ -64,7 +72,8 @@ def run_machines(
         write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite=True)
     write_text(output / "table.md", machine_markdown(details), overwrite=True)
     write_summary(output / SUMMARY, summary, overwrite=True)  # last: it marks the folder as complete
-    console.print(machine_table(details, f"{name}: {options.task}, {summary['queries']:,} queries"))
+    pace = ", two loops an instruction" if options.half else ""
+    console.print(machine_table(details, f"{name}: {options.task}{pace}, {summary['queries']:,} queries"))
     checks = found.timing.native_checks
     said = f"native check: {checks} calls agree; " if checks else ""
     console.print(f"{said}open {output / ('report.html' if model.trajectory else 'table.md')}")
@@ -120,12 +129,13 @@ def machine_markdown(details: dict[str, dict[str, Any]]) -> str:
 
 
 def machine_table(details: dict[str, dict[str, Any]], title: str) -> Table:
-    """The table for the terminal, which is too narrow for the intervals."""
-    table = Table(title=title)
+    """The table for the terminal: without intervals it fits 80 columns, so that no name of a split is cut."""
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     for column, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if column else "left")
-    for row in machine_rows(details):
-        table.add_row(*(text.partition(" [")[0] for text in row))
+        table.add_column(heading.replace(" ", "\n"), justify="right" if column else "left", overflow="fold")
+    for split, asked, *numbers in machine_rows(details):
+        shares = (text.partition(" [")[0] for text in numbers)
+        table.add_row(split.replace(": after", ":\n  after"), asked.replace(" ", "\n"), *shares)
     return table
 
 

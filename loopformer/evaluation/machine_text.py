@@ -1,9 +1,9 @@
 """The machine benchmark for ordinary models: they write the run of a machine as text.
 
     python evaluate.py --checkpoint runs/program_machine_text/model --output results/fsm_text \
-        --benchmark program --program.part machine --program.machine.task fsm
+        --benchmark program --program.part machine
     python evaluate.py --checkpoint DIR_OR_HUB_ID --output OUT --benchmark program --program.part machine \
-        --program.machine.rendering MachineScratchpad --program.machine.worked 3
+        --program.machine.task fsm --program.machine.rendering MachineScratchpad --program.machine.worked 3
 
 A step that was not written, or not in the asked form, is a wrong one. A response stops after the step that its end
 token follows; one that is not of the asked form to its end, or uses up its budget, never stops. Called step by step, a
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamodules.tasks.machines.family import FIELDS
+from datamodules.tasks.machines.family import FIELDS, changed_recipe
 from datamodules.tasks.machines.machine import Machines
 from datamodules.tasks.machines.renderings import (
     RENDERINGS,
@@ -80,7 +80,7 @@ class WrittenMachine(MachineModel):
         self._writer = Writer(checkpoint, folder)
         self.rendering = find_rendering(checkpoint, options.rendering)
         self.trajectory = self.rendering.trajectory
-        self._worked = worked_examples(options.task, self.rendering, options.worked)
+        self._worked = worked_examples(options, self.rendering)
 
     @property
     def knows_every_name(self) -> bool:
@@ -231,12 +231,12 @@ def find_rendering(checkpoint: LanguageCheckpoint, given: MachineRendering | Non
     return found
 
 
-def worked_examples(task: str, rendering: MachineRendering, count: int) -> list[TextExample]:
+def worked_examples(options: MachineOptions, rendering: MachineRendering) -> list[TextExample]:
     """Return worked examples of trained tables, the same for every question."""
-    if count == 0:
+    if options.worked == 0:
         return []
-    recipe = split(task, "trained").recipe
-    machines = recipe.draw(np.random.default_rng(WORKED_SEED), count, WORKED_STEPS)
+    recipe = split(options.task, "trained", changed_recipe(options.task, options.recipe)).recipe
+    machines = recipe.draw(np.random.default_rng(WORKED_SEED), options.worked, WORKED_STEPS)
     found = [rendering.examples(run) for run in written_runs(machines)]
     return [examples[row % len(examples)] for row, examples in enumerate(found)]
 

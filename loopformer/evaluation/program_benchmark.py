@@ -11,7 +11,7 @@ from rich.console import Console
 
 from loopformer import checkpoint, language_checkpoint
 from loopformer.evaluation.execution import ExecutionOptions, run_execution
-from loopformer.evaluation.machine_benchmark import MachineOptions
+from loopformer.evaluation.machine_benchmark import MachineOptions, as_trained
 from loopformer.evaluation.machine_model import LoopedMachine, MachineModel
 from loopformer.evaluation.machine_run import run_machines
 from loopformer.evaluation.machine_text import WrittenMachine
@@ -90,24 +90,28 @@ def _traces(options: ProgramOptions, place: Place) -> None:
 
 
 def _machine(options: ProgramOptions, place: Place) -> None:
-    machine, model = options.machine, find_machine_model(options.machine, place)
+    model, machine = find_machine_model(options.machine, place)
     run_machines(model, place.output, machine, place.name, place.overwrite, Console())
     discard(place.output / PARTIAL)
 
 
-def find_machine_model(options: MachineOptions, place: Place) -> MachineModel:
-    """Load a looped model, or an ordinary one.
+def find_machine_model(options: MachineOptions, place: Place) -> tuple[MachineModel, MachineOptions]:
+    """Load a looped model, or an ordinary one, and fill in the options that its training tells.
 
     Raises:
-        ValueError: an option that only ordinary models have was given for a looped one, or it cannot be loaded.
+        ValueError: an option that only ordinary models have was given for a looped one, it cannot be loaded, or does
+            not tell its task.
     """
     if language_checkpoint.is_language_model(place.checkpoint):
-        return WrittenMachine(language_checkpoint.load(place.checkpoint, place.device), options, place.output / PARTIAL)
+        ordinary = language_checkpoint.load(place.checkpoint, place.device)
+        options = as_trained(options, ordinary.provenance, place.checkpoint)
+        return WrittenMachine(ordinary, options, place.output / PARTIAL), options
     if options.rendering is not None or options.worked or options.max_new_tokens is not None:
         raise ValueError("machine: rendering, worked and max_new_tokens are of models that write; this one is looped")
     looped = checkpoint.load(place.checkpoint, place.device)
+    options = as_trained(options, looped.config.get("provenance", {}), place.checkpoint)
     identity = {"digests": looped.digests(), "options": asdict(options), **number_types(place.device)}
-    return LoopedMachine(looped, options.batch_size, PartialTensors(place.output / PARTIAL, identity))
+    return LoopedMachine(looped, options.batch_size, PartialTensors(place.output / PARTIAL, identity)), options
 
 
 PARTS: dict[str, Callable[[ProgramOptions, Place], None]] = {"office": _office, "traces": _traces, "machine": _machine}

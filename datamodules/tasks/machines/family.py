@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypedDict, cast
 
 import numpy as np
 
-from datamodules.tasks.machines.machine import IntArray, Machines
+from datamodules.tasks.machines.machine import IntArray, Links, Machines
 from datamodules.tasks.machines.program import Pace
 from datamodules.tasks.machines.register_program import RegisterRecipe
 from datamodules.tasks.machines.stack_program import StackRecipe
-from datamodules.tasks.machines.tape import TapeRecipe
+from datamodules.tasks.machines.tape import Maps, TapeRecipe
 from datamodules.tasks.machines.words import (
     BITS,
     COLOURS,
@@ -69,6 +69,86 @@ def find_recipe(machine: str) -> Recipe:
     if machine not in RECIPES:
         raise ValueError(f"machine: got {machine!r}; use one of {', '.join(RECIPES)}")
     return RECIPES[machine]
+
+
+class RecipeChanges(TypedDict, total=False):
+    """Fields of a task's recipe that are changed; all others stay the task's own.
+
+    A field that the task's recipe lacks is refused, and so is another value of `colours` or `targets`, which would be
+    another machine. See `TapeRecipe`, `RegisterRecipe` and `StackRecipe`.
+    """
+
+    states: int
+    symbols: int
+    cells: int
+    letters: int
+    maps: Maps
+    colours: bool
+    lines: int
+    registers: int
+    places: int
+    values: int
+    tested: int | None
+    opcodes: list[str]
+    branch_rate: float
+    targets: bool
+    names: int
+    end_share: float
+    links: Links
+
+
+KINDS = ("colours", "targets")
+"""What tells the machines of one class of recipes apart."""
+
+
+def changed_recipe(machine: str, changes: RecipeChanges | None = None, pace: Pace = "instruction") -> Recipe:
+    """The recipe of a task with some fields changed, at a pace.
+
+    Raises:
+        ValueError: no such task, a field that it lacks or that makes it another machine, or a value out of range.
+    """
+    own, given = find_recipe(machine), dict(changes or {})
+    known = {field.name: getattr(own, field.name) for field in fields(own)}
+    for name in given:
+        if name not in known:
+            raise ValueError(
+                f"recipe.{name}: the machine {machine} has no such field; use some of {', '.join(recipe_changes(own))}"
+            )
+    if isinstance(given.get("opcodes"), list):
+        given["opcodes"] = tuple(cast("list[str]", given["opcodes"]))
+    try:
+        recipe: Recipe = replace(own, **cast("dict[str, Any]", given))
+    except ValueError as error:
+        raise ValueError(f"recipe.{error}") from error
+    check_kind(machine, recipe)
+    return at_pace(recipe, pace)
+
+
+def check_kind(machine: str, recipe: Recipe) -> None:
+    """Refuse a recipe that draws another machine than the one named.
+
+    Raises:
+        ValueError: it is of another class, or differs in what tells the machines of its class apart.
+    """
+    own = find_recipe(machine)
+    if type(recipe) is not type(own):
+        raise ValueError(
+            f"recipe: got a {type(recipe).__name__}, but the machine {machine} has a {type(own).__name__}; "
+            "give the fields of that, or choose another machine"
+        )
+    for name in KINDS:
+        value, wanted = (getattr(one, name, None) for one in (recipe, own))
+        if value != wanted:
+            raise ValueError(
+                f"recipe.{name}: got {value}, but the machine {machine} has {wanted}; set it to {wanted}, or choose "
+                "another machine"
+            )
+
+
+def recipe_changes(recipe: Recipe) -> RecipeChanges:
+    """Every field of a recipe that can be changed, as plain data: `changed_recipe` makes it again of them."""
+    known = {name: getattr(recipe, name) for name in RecipeChanges.__annotations__ if hasattr(recipe, name)}
+    return cast("RecipeChanges", {name: list(v) if isinstance(v, tuple) else v for name, v in known.items()})
 
 
 def at_pace(recipe: Recipe, pace: Pace) -> Recipe:

@@ -290,6 +290,12 @@ def text_style(machine: str, rendering: MachineRendering) -> str:
     return f"{PREFIX}/{machine}/{type(rendering).__name__}"
 
 
+def trained_task(style: object) -> str | None:
+    """Return the task of such a word; None for anything else."""
+    prefix, _, rest = str(style).partition("/")
+    return rest.rpartition("/")[0] or None if prefix == PREFIX else None
+
+
 def trained_rendering(style: object) -> MachineRendering | None:
     """Return the rendering of such a word; None for anything else."""
     prefix, _, rest = str(style).partition("/")
