@@ -14,7 +14,7 @@ from test_checkpoint import NETWORK
 from datamodules.execution_text import ExecutionTextDataModule
 from datamodules.tasks.traces.long_runs import LONG_RUNS
 from datamodules.tasks.traces.outcome import LEVELS
-from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Scratchpad
+from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Scratchpad, TraceStyle
 from datamodules.tasks.traces.sources import GeneratedPrograms, JoinedPrograms, LongPrograms, PublishedPrograms
 from loopformer import language_checkpoint
 from loopformer.backbone import ScratchBackbone
@@ -127,6 +127,32 @@ def test_sources(tmp_path):
             wrong()
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("rendering", [OutputOnly(), Scratchpad(), CompactScratchpad(3), DynamicScratchpad(2)])
+def test_a_style_is_one_word(rendering, level):
+    word = module(rendering=rendering, level=level).style
+    assert word == f"traces/{type(rendering).__name__}/{rendering.steps}/{level}"
+    found = TraceStyle.parse(word)
+    assert found is not None
+    assert (type(found.rendering), found.rendering.steps, found.level) == (type(rendering), rendering.steps, level)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        None,
+        "trace",
+        "machine/fsm/MachineScratchpad",
+        "traces/Scratchpad/0/line",
+        "traces/Scratchpad/x/line",
+        "traces/Scratchpad/1/word",
+        "traces/Rendering/1/line",
+    ],
+)
+def test_other_words_are_no_style(word):
+    assert TraceStyle.parse(word) is None
+
+
 # Evaluation
 
 
@@ -143,6 +169,35 @@ def options(**given) -> execution.ExecutionOptions:
     return execution.ExecutionOptions(
         **({"programs": GeneratedPrograms(6, seed=2), "edges": [1, 10], "batch_size": 4} | given)
     )
+
+
+def styled(checkpoint: Path, word: str | None) -> language_checkpoint.LanguageCheckpoint:
+    """The model, as if it had been trained in this style."""
+    found = language_checkpoint.load(checkpoint)
+    found.config["provenance"] = {} if word is None else {"text_style": word}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("word", "given", "style"),
+    [
+        (None, {}, "traces/CompactScratchpad/1/line"),
+        ("office/stack/listed", {}, "traces/CompactScratchpad/1/line"),
+        ("traces/DynamicScratchpad/2/instruction", {}, "traces/DynamicScratchpad/2/instruction"),
+        ("traces/DynamicScratchpad/2/line", {"level": "instruction"}, "traces/DynamicScratchpad/2/instruction"),
+        ("traces/Scratchpad/2/instruction", {"rendering": OutputOnly()}, "traces/OutputOnly/1/instruction"),
+        ("traces/Scratchpad/2/instruction", {"rendering": Scratchpad(), "level": "line"}, "traces/Scratchpad/1/line"),
+    ],
+)
+def test_a_model_is_asked_as_it_was_trained(word, given, style, checkpoint):
+    assert execution.find_style(styled(checkpoint, word), options(**given)).text == style
+
+
+def test_single_steps_need_the_dynamic_scratchpad(checkpoint):
+    asked = options(true_states=True)
+    assert execution.find_style(styled(checkpoint, "traces/DynamicScratchpad/1/line"), asked).text
+    with pytest.raises(ValueError, match="true_states: only the dynamic"):
+        execution.evaluate_execution(styled(checkpoint, None), asked)
 
 
 def teach(monkeypatch, rendering, level, spoil=lambda text: text) -> None:
@@ -207,18 +262,27 @@ def test_refusals_are_in_the_summary(checkpoint, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_train_and_evaluate(tmp_path):
-    """The two commands of configs/program_traces.yaml, on the tiny backbone, with few programs."""
+    """The commands of configs/program_traces.yaml, on the tiny backbone, with few programs."""
     run = tmp_path / "run"
     configs = ["--config", "configs/program_traces.yaml", "--config", "configs/backbone/tiny.yaml"]
     train = [sys.executable, "train.py", *configs]
     train += ["--data.init_args.train.init_args.count", "8", "--data.init_args.validation.init_args.count", "3"]
-    train += ["--data.init_args.generated", "1", "--trainer.max_epochs", "1", "--output", str(run)]
+    train += [
+        "--data.init_args.rendering",
+        "DynamicScratchpad",
+        "--data.init_args.generated",
+        "1",
+        "--trainer.max_epochs",
+        "1",
+        "--output",
+        str(run),
+    ]
     subprocess.run(train, cwd=ROOT, check=True, capture_output=True, timeout=280)
     command = [sys.executable, "evaluate.py", "--benchmark", "program", "--program.part", "traces"]
     command += ["--checkpoint", str(run / "model")]
     command += ["--output", str(tmp_path / "out"), "--program.traces.max_new_tokens", "40"]
     command += ["--program.traces.programs", "GeneratedPrograms", "--program.traces.programs.count", "3"]
-    command += ["--program.traces.rendering", "DynamicScratchpad", "--program.traces.calls", "2"]
+    command += ["--program.traces.calls", "2"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=280)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["all"]["count"] == 3

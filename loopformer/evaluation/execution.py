@@ -6,6 +6,7 @@ r"""Execution traces for ordinary language models: output prediction and next-st
         --program.traces.rendering OutputOnly --program.traces.programs PublishedPrograms \
         --program.traces.programs.source cruxeval.jsonl
 
+A model trained on traces is asked as it was trained, unless rendering or level are given.
 Writes OUT/summary.json: accuracy of the result, share of right states and tokens written, by run length and in all.
 """
 
@@ -24,7 +25,7 @@ from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.limits import Limits
 from datamodules.tasks.traces.outcome import Level, Trace
 from datamodules.tasks.traces.programs import Program, Refused, trace_each
-from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Rendering
+from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Rendering, TraceStyle
 from datamodules.tasks.traces.scoring import (
     Answer,
     RollOut,
@@ -49,8 +50,8 @@ class ExecutionOptions:
 
     Attributes:
         programs: the programs; default 100 generated ones that no default training has.
-        rendering: what the model writes.
-        level: "line" or "instruction".
+        rendering: what the model writes; None as it was trained, the compact scratchpad for a model that does not tell.
+        level: "line" or "instruction"; None as it was trained, lines for a model that does not tell.
         true_states: for the dynamic scratchpad, ask for the step after each true state instead of letting the model run
             on the states it wrote itself.
         edges: first run length of each range of the table.
@@ -61,8 +62,8 @@ class ExecutionOptions:
     """
 
     programs: ProgramSource = field(default_factory=lambda: GeneratedPrograms(100, seed=2))
-    rendering: Rendering = field(default_factory=CompactScratchpad)
-    level: Level = "line"
+    rendering: Rendering | None = None
+    level: Level | None = None
     true_states: bool = False
     edges: list[int] = field(default_factory=lambda: [1, 10, 30, 100, 300, 1_000, 3_000, 10_000])
     max_new_tokens: int = 2_048
@@ -75,8 +76,29 @@ class ExecutionOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}; it must be 1 or more")
-        if self.true_states and not isinstance(self.rendering, DynamicScratchpad):
+        if self.rendering is not None:
+            self.check_rendering(self.rendering)
+
+    def check_rendering(self, rendering: Rendering) -> None:
+        """Check that the other options go with a rendering.
+
+        Raises:
+            ValueError: single steps are asked for, and the rendering has none.
+        """
+        if self.true_states and not isinstance(rendering, DynamicScratchpad):
             raise ValueError("true_states: only the dynamic scratchpad asks for single steps; set rendering to it")
+
+
+def find_style(checkpoint: LanguageCheckpoint, options: ExecutionOptions) -> TraceStyle:
+    """Resolve rendering and level: what was given, else that of the model's training, else the defaults.
+
+    Raises:
+        ValueError: the rendering does not go with the other options.
+    """
+    trained = TraceStyle.parse(checkpoint.provenance.get("text_style")) or TraceStyle(CompactScratchpad(), "line")
+    style = TraceStyle(options.rendering or trained.rendering, options.level or trained.level)
+    options.check_rendering(style.rendering)
+    return style
 
 
 class Asker:
@@ -170,21 +192,22 @@ def evaluate_execution(
         The summary: "all" and "by_run_length" with count, accuracy, state accuracy and tokens; what was refused.
 
     Raises:
-        ValueError: no program could be traced.
+        ValueError: no program could be traced, or the options do not go with the model's rendering.
     """
+    style = find_style(checkpoint, options)
+    rendering = style.rendering
     found = options.programs.programs()
     refused = [one for one in found if isinstance(one, Refused)]
     traces: list[Trace] = []
     with Tracer(options.limits) as tracer:
         programs = [one for one in found if isinstance(one, Program)]
-        for one in trace_each(programs, tracer, options.level, not isinstance(options.rendering, OutputOnly)):
+        for one in trace_each(programs, tracer, style.level, not isinstance(rendering, OutputOnly)):
             if isinstance(one, Refused):
                 refused.append(one)
             else:
                 traces.append(one.trace)
     if not traces:
         raise ValueError(f"programs: none of {len(found)} could be traced; the first: {refused[:1]}")
-    rendering = options.rendering
     begin(sum(_calls(trace, rendering) for trace in traces))
     ask = Asker(checkpoint, options.max_new_tokens, options.batch_size, advance, partial_results)
     if not isinstance(rendering, DynamicScratchpad):
@@ -197,7 +220,7 @@ def evaluate_execution(
         "benchmark": "execution",
         "rendering": type(rendering).__name__,
         "steps": rendering.steps,
-        "level": options.level,
+        "level": style.level,
         "true_states": options.true_states,
         "max_new_tokens": options.max_new_tokens,
         "python": traces[0].python,
