@@ -200,6 +200,21 @@ def test_single_steps_need_the_dynamic_scratchpad(checkpoint):
         execution.evaluate_execution(styled(checkpoint, None), asked)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"edges": [5, 3]}, r"edges: got \[5, 3\]; give ascending lengths"),
+        ({"edges": []}, "edges: got"),
+        ({"edges": [-1, 3]}, "edges: got"),
+        ({"max_new_tokens": 0}, "max_new_tokens: got 0"),
+        ({"calls": 0}, "calls: got 0"),
+    ],
+)
+def test_evaluation_options_are_checked_at_once(given, message):
+    with pytest.raises(ValueError, match=message):
+        options(**given)
+
+
 def teach(monkeypatch, rendering, level, spoil=lambda text: text) -> None:
     """Stand in for the model: it knows every prompt's right completion."""
     data = module(rendering=rendering, level=level, train=GeneratedPrograms(6, seed=2), longest=10**7)

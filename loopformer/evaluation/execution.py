@@ -30,6 +30,7 @@ from datamodules.tasks.traces.scoring import (
     Answer,
     RollOut,
     by_run_length,
+    check_edges,
     judge_output,
     judge_steps,
     judge_written,
@@ -76,6 +77,7 @@ class ExecutionOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}; it must be 1 or more")
+        check_edges(self.edges)
         if self.rendering is not None:
             self.check_rendering(self.rendering)
 

@@ -253,6 +253,16 @@ def judge_steps(trace: Trace, expected: Sequence[str], completions: Sequence[str
     return Answer(len(trace.events), right == len(expected), tokens, len(expected), right)
 
 
+def check_edges(edges: Sequence[int]) -> None:
+    """Check the first lengths of ranges of run lengths.
+
+    Raises:
+        ValueError: no edges, one below 0, or edges out of order.
+    """
+    if not edges or edges[0] < 0 or list(edges) != sorted(set(edges)):
+        raise ValueError(f"edges: got {list(edges)}; give ascending lengths such as [1,10,100], none negative")
+
+
 def by_run_length(answers: Sequence[Answer], edges: Sequence[int]) -> list[LengthRow]:
     """Group answers by run length.
 
@@ -261,10 +271,9 @@ def by_run_length(answers: Sequence[Answer], edges: Sequence[int]) -> list[Lengt
         edges: first length of each range, ascending; the last range has no end.
 
     Raises:
-        ValueError: no edges, or edges out of order.
+        ValueError: no edges, one below 0, or edges out of order.
     """
-    if not edges or list(edges) != sorted(set(edges)):
-        raise ValueError(f"edges: got {list(edges)}; give ascending lengths")
+    check_edges(edges)
     rows = []
     for low, following in zip(edges, [*edges[1:], None], strict=True):
         group = [one for one in answers if one.steps >= low and (following is None or one.steps < following)]
