@@ -57,14 +57,14 @@ from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.evaluation.tables import difference_table, overall_table, range_table
 from loopformer.evaluation.wandb_run import log_evaluation
-from loopformer.files import SUMMARY, refuse_finished, write_text
+from loopformer.files import SUMMARY, TABLE, refuse_finished, write_text
 from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
 GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
-STORE, PAGE, TABLE = "outcomes.safetensors", "report.html", "table.md"
+STORE, PAGE = "outcomes.safetensors", "report.html"
 
 
 def evaluate(

@@ -19,7 +19,6 @@ from datamodules.tasks.traces.published import read, read_rows, split_assertion
 from datamodules.tasks.traces.renderings import RESULT, CompactScratchpad, DynamicScratchpad, OutputOnly, Scratchpad
 from datamodules.tasks.traces.scoring import (
     Answer,
-    by_run_length,
     correct_result,
     judge_output,
     judge_steps,
@@ -374,18 +373,3 @@ def test_rolling_out_stops():
     model = perfect(rendering, trace)
     answers = iter([model(rendering.prompt(trace, "start")), "f(9, 9)", f"{RESULT}4"])
     assert roll_out(trace, rendering, lambda _: next(answers), len, most=7).right_states == 1
-
-
-def test_by_run_length():
-    answers = [Answer(3, True, 10, 4, 4), Answer(9, False, 30, 4, 1), Answer(10, True, 50), Answer(500, False, 70)]
-    rows = by_run_length(answers, [1, 10, 100, 1_000])
-    assert [(row.low, row.high, row.count, row.accuracy, row.tokens) for row in rows] == [
-        (1, 9, 2, 0.5, 20.0),
-        (10, 99, 1, 1.0, 50.0),
-        (100, 999, 1, 0.0, 70.0),
-    ]
-    assert rows[0].state_accuracy == 5 / 8
-    assert math.isnan(rows[1].state_accuracy)
-    assert by_run_length(answers, [1])[0].high == 500
-    with pytest.raises(ValueError, match="edges: got"):
-        by_run_length(answers, [10, 1])
