@@ -106,6 +106,15 @@ def test_long_runs_have_the_length_they_say(family, steps, tracer):
         assert len(trace.events) < 1.6 * steps
 
 
+def test_an_endless_run_with_states_ends_at_its_events():
+    """Not at its memory: equal instructions are one object, and lines are counted while they are recorded."""
+    with Tracer(Limits(events=10_000, memory=24 * 2**20)) as small:
+        lines = small.trace("def f():\n    n = 0\n    while True:\n        n += 1", "f()", states=True)
+        none = small.trace("def f():\n    while 1: pass", "f()", states=True)  # a jump to itself begins no line
+    assert str(lines.failure) == "EventLimit: more than 10000 events"
+    assert str(none.failure) == "EventLimit: more than 600000 events"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", LONG_RUNS)
 def test_long_runs_resume(family, tracer):
