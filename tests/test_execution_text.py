@@ -12,6 +12,7 @@ import pytest
 import torch
 from test_checkpoint import NETWORK
 
+import evaluate
 from datamodules.execution_text import ExecutionTextDataModule
 from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.long_runs import LONG_RUNS
@@ -218,6 +219,20 @@ def test_single_steps_need_the_dynamic_scratchpad(checkpoint):
 def test_evaluation_options_are_checked_at_once(given, message):
     with pytest.raises(ValueError, match=message):
         options(**given)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("programs.count=2", "program.traces.programs: name a class before its options, as --program.traces.programs"),
+        ("rendering.steps=0", "use one of CompactScratchpad, DynamicScratchpad, OutputOnly, Scratchpad"),
+    ],
+)
+def test_an_option_without_its_class_is_told_the_classes(option, message, capsys):
+    given = ["--checkpoint", "x", "--output", "y", "--benchmark", "program", f"--program.traces.{option}"]
+    with pytest.raises(SystemExit):
+        evaluate.main(given)
+    assert message in capsys.readouterr().err
 
 
 def teach(monkeypatch, rendering, level, spoil=lambda text: text) -> None:
