@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from jsonargparse import ArgumentError
 
@@ -52,7 +53,7 @@ def _name_a_class(found: re.Match[str]) -> str:
     return f"{key}: name a class before its options, as --{key} CLASS" + (f"; use one of {names}" if names else "")
 
 
-def _classes(kind: type) -> Iterator[type]:
+def _classes(kind: type[Any]) -> Iterator[type[Any]]:
     """The classes below one that can be made."""
     for below in kind.__subclasses__():
         if not inspect.isabstract(below):
