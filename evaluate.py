@@ -58,7 +58,7 @@ from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.evaluation.tables import difference_table, overall_table, range_table
 from loopformer.evaluation.wandb_run import Evaluation, log_evaluation
-from loopformer.files import SUMMARY, refuse_finished, write_text
+from loopformer.files import SUMMARY, TABLE, refuse_finished, write_text
 from loopformer.tracking import Wandb
 
 BENCHMARKS = {"graph": evaluate_graphs}
@@ -67,7 +67,7 @@ GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 OF_WRITERS = ("lane", "puzzles", "pairs", "listing", "max_new_tokens", "thinking_tokens")
 """Options of the grammar benchmark that say nothing to a looped model."""
-STORE, PAGE, TABLE = "outcomes.safetensors", "report.html", "table.md"
+STORE, PAGE = "outcomes.safetensors", "report.html"
 
 
 def evaluate(

@@ -27,7 +27,7 @@ from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.limits import Limits
 from datamodules.tasks.traces.outcome import LEVELS, Level
 from datamodules.tasks.traces.programs import Program, Refused, Traced, trace_each
-from datamodules.tasks.traces.renderings import CompactScratchpad, OutputOnly, Rendering
+from datamodules.tasks.traces.renderings import CompactScratchpad, OutputOnly, Rendering, TraceStyle
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import Objective, TextBatch, TextEncoder
 from datamodules.text_rows import length_groups
@@ -192,6 +192,11 @@ class ExecutionTextDataModule(ResumableDataModule):
         self._objective: Objective = objective
         self._encoder = TextEncoder(tokenizer)
         self._texts: dict[str, ExecutionTexts] = {}
+
+    @property
+    def style(self) -> str:
+        """Rendering and level, which an evaluation of the trained model repeats."""
+        return TraceStyle(self.rendering, self.level).text
 
     def texts(self, split: str) -> ExecutionTexts:
         """Return the examples of "train" or "validation", traced on first use."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+OUTPUTS, SCORES, TABLE = "outputs.jsonl", "scores.jsonl", "table.md"
+"""What an ordinary model wrote, its scores item by item, and the table."""
 
 SUMMARY = "summary.json"
 """Written last: it marks a folder of results as complete."""
@@ -38,6 +43,15 @@ def write_text(path: Path | str, text: str, overwrite: bool = False) -> None:
     """
     with atomic_path(path, overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_json_lines(path: Path | str, rows: Iterable[Any], overwrite: bool = False) -> None:
+    """Write one JSON value a line, atomically.
+
+    Raises:
+        FileExistsError: if the file exists and `overwrite` is false.
+    """
+    write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows), overwrite)
 
 
 def refuse_finished(folder: Path, overwrite: bool, *marks: str) -> None:

@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from outcome_cases import synthetic_store
 
 import evaluate
+from datamodules.tasks.traces.scoring import Answer
 from loopformer.evaluation.curves import Curve, draw, read_curves, write_curves
+from loopformer.evaluation.execution_summary import summarize_traces
 from loopformer.evaluation.summary import summarize, write_summary
 
 
@@ -70,6 +72,28 @@ def test_yes_and_no_are_two_curves(brackets: Path) -> None:
     assert yes.points == ((2, 0.5, 0.4, 0.6), (4, 0.5, 0.4, 0.6))
     assert no.points == ((4, 0.5, 0.4, 0.6),)
     assert yes.trained is None, "moves are no depths"
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    answers = [Answer(3, True, 1, 4, 4), Answer(5, False, 1, 4, 2), Answer(120, True, 1, 9, 8)]
+    summary = {"level": "line", "trained_steps": [2, 40], **summarize_traces(answers, [1, 10, 100])}
+    return written(tmp_path / "traces", summary)
+
+
+def test_traces_stand_at_their_mean_length(traces: Path, tmp_path: Path) -> None:
+    (curve,) = read_curves([str(traces)], "accuracy")
+    assert [point[:2] for point in curve.points] == [(4, 0.5), (120, 1.0)]
+    assert (curve.trained, curve.unit) == (40, "line events of the run")
+    assert draw([curve], "accuracy").axes[0].get_xlabel() == "line events of the run"
+    (states,) = read_curves([str(traces)], "state_accuracy")
+    assert [point[:2] for point in states.points] == [(4, 0.75)], "one program has no interval of its states"
+    with pytest.raises(ValueError, match=r"has no 'complete'.*there: accuracy, state_accuracy"):
+        read_curves([str(traces)])
+    loops = {"machine": {"longer_runs": {"by_count": {"2": {"accuracy": share(1)}}}}}
+    other = written(tmp_path / "more", loops)
+    with pytest.raises(ValueError, match="line events of the run, of others loops asked for; draw them apart"):
+        read_curves([str(traces), str(other)], "accuracy")
 
 
 def lines(figure: Figure) -> dict[str, list[list[float]]]:

@@ -30,9 +30,9 @@ from loopformer.evaluation.lane_outputs import (
     read_outputs,
     run,
     score_outputs,
-    write_outputs,
 )
 from loopformer.evaluation.lane_summary import markdown, summarize_lanes
+from loopformer.files import write_json_lines
 
 JSON = JsonNotation()
 SEARCH = {item.name: item for item in suite_items("cue_free")}
@@ -200,7 +200,7 @@ def test_replies_of_any_shape_have_a_score(name: str, notation: str, tmp_path: P
     json.dumps([score.record() for score in scores], allow_nan=False)
     if len(str(text)) < 1_000 and type(text) is not bytes:
         output = LaneOutput(item.suite, item.name, "gym", text)
-        write_outputs(tmp_path / "o.jsonl", [output])
+        write_json_lines(tmp_path / "o.jsonl", [output.record()])
         assert score_outputs(read_outputs(tmp_path / "o.jsonl"), [item])[0].score.error is not None
 
 
@@ -328,7 +328,7 @@ def test_files_of_outputs_are_strict(tmp_path: Path) -> None:
 
 def test_a_file_is_scored_without_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = perfect([*BRACKETS.values()], ("written", "states"))
-    write_outputs(tmp_path / "outputs.jsonl", outputs)
+    write_json_lines(tmp_path / "outputs.jsonl", [one.record() for one in outputs])
     run(tmp_path / "outputs.jsonl", tmp_path / "r")
     assert "| written | brackets (92) | 100.0" in capsys.readouterr().out
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())

@@ -1,25 +1,21 @@
 """Programs to trace (generated, published, long) and the scores of what a model writes about them."""
 
-import json
 import math
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 
 from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.corpus import FEATURES, corpus, generate
 from datamodules.tasks.traces.limits import Limits
 from datamodules.tasks.traces.long_runs import LONG_RUNS, long_run, long_run_length
-from datamodules.tasks.traces.programs import Program, Refused, Traced, trace_each
-from datamodules.tasks.traces.published import read, read_rows, split_assertion
+from datamodules.tasks.traces.programs import Program, Traced, trace_each
 from datamodules.tasks.traces.renderings import RESULT, CompactScratchpad, DynamicScratchpad, OutputOnly, Scratchpad
 from datamodules.tasks.traces.scoring import (
     Answer,
-    by_run_length,
     correct_result,
     judge_output,
     judge_steps,
@@ -110,6 +106,15 @@ def test_long_runs_have_the_length_they_say(family, steps, tracer):
         assert len(trace.events) < 1.6 * steps
 
 
+def test_an_endless_run_with_states_ends_at_its_events():
+    """Not at its memory: equal instructions are one object, and lines are counted while they are recorded."""
+    with Tracer(Limits(events=10_000, memory=24 * 2**20)) as small:
+        lines = small.trace("def f():\n    n = 0\n    while True:\n        n += 1", "f()", states=True)
+        none = small.trace("def f():\n    while 1: pass", "f()", states=True)  # a jump to itself begins no line
+    assert str(lines.failure) == "EventLimit: more than 10000 events"
+    assert str(none.failure) == "EventLimit: more than 600000 events"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", LONG_RUNS)
 def test_long_runs_resume(family, tracer):
@@ -136,27 +141,6 @@ def test_the_worker_traces_50_000_line_events_per_second(tracer):
     assert best > 50_000
 
 
-CRUXEVAL_ROW = {"code": "def f(a, b):\n    return a + b", "input": "1, 2", "output": "3", "id": "sample_0"}
-MBPP_ROW = {
-    "task_id": 7,
-    "code": "import math\r\ndef area(r):\r\n    return math.floor(math.pi * r * r)\r\n",
-    "test_list": ["assert area(2) == 12", "assert area( 1 )==3", "assert not area(0)", "assert area(1) == 4"],
-}
-
-
-def test_reading_by_path(tmp_path, tracer):
-    (tmp_path / "c.jsonl").write_text(json.dumps(CRUXEVAL_ROW) + "\n\n")
-    assert read("cruxeval", str(tmp_path / "c.jsonl")) == [Program("sample_0", CRUXEVAL_ROW["code"], "f(1, 2)", "3")]
-    (tmp_path / "m.json").write_text(json.dumps([MBPP_ROW]))
-    found = read("mbpp", str(tmp_path / "m.json"))
-    assert [one.name for one in found] == ["mbpp_7_0", "mbpp_7_1", "mbpp_7_2", "mbpp_7_3"]
-    assert isinstance(found[2], Refused)
-    traced = list(trace_each([one for one in found if isinstance(one, Program)], tracer))
-    assert isinstance(traced[0], Traced)
-    assert isinstance(traced[1], Traced)
-    assert traced[2] == Refused("mbpp_7_3", "it returned 3, recorded is 4")
-
-
 def test_refusals_name_program_and_reason(tracer):
     programs = [
         Program("endless", "def f():\n    while True:\n        pass", "f()"),
@@ -169,63 +153,6 @@ def test_refusals_name_program_and_reason(tracer):
     assert refused[0].reason.startswith("EventLimit")
     assert refused[1].reason == "not resumable: a class definition"
     assert refused[2].reason == "Raised: IndexError: list index out of range"
-
-
-def test_reading_from_the_hub(tmp_path, monkeypatch):
-    (tmp_path / "test.jsonl").write_text(json.dumps(CRUXEVAL_ROW))
-    asked = []
-
-    class Api:
-        def list_repo_files(self, repository, repo_type):
-            asked.append((repository, repo_type))
-            return ["README.md", "test.jsonl", "test.parquet"]
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda _, name, repo_type: str(tmp_path / name))
-    assert len(read("cruxeval")) == 1
-    assert asked == [("cruxeval-org/cruxeval", "dataset")]
-    with pytest.raises(ValueError, match="no file of the split 'train'"):
-        read("cruxeval", "cruxeval-org/cruxeval", split="train")
-
-
-def test_reading_is_checked(tmp_path):
-    with pytest.raises(ValueError, match="collection: got 'humaneval'"):
-        read("humaneval")
-    with pytest.raises(ValueError, match=r"nowhere\.jsonl does not exist"):
-        read_rows(str(tmp_path / "nowhere.jsonl"))
-    (tmp_path / "bad.jsonl").write_text("{")
-    with pytest.raises(ValueError, match="one JSON object per line"):
-        read_rows(str(tmp_path / "bad.jsonl"))
-    (tmp_path / "short.jsonl").write_text('{"code": "x"}')
-    with pytest.raises(ValueError, match="lacks the field 'input'"):
-        read("cruxeval", str(tmp_path / "short.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("test", "found"),
-    [
-        ("assert f(1) == [2]", ("f(1)", "[2]")),
-        ("assert f(1) == g(2)", ("f(1)", "g(2)")),
-        ("assert f(1) != 2", None),
-        ("assert (f(1) == 2) == True", None),
-        ("assert f(1)[0] == 2", None),
-        ("f(1) == 2", None),
-        ("assert f(", None),
-    ],
-)
-def test_assertions(test, found):
-    assert split_assertion(test) == found
-
-
-def test_the_report(tmp_path):
-    (tmp_path / "c.jsonl").write_text(json.dumps(CRUXEVAL_ROW) + "\n" + json.dumps(CRUXEVAL_ROW | {"output": "4"}))
-    command = [sys.executable, "-m", "datamodules.tasks.traces.published", "--source", str(tmp_path / "c.jsonl")]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "sample_0: it returned 3, recorded is 4",
-        "1 of 2 traced at line level, 1 events, 1 refused",
-    ]
 
 
 # Scores
@@ -374,18 +301,3 @@ def test_rolling_out_stops():
     model = perfect(rendering, trace)
     answers = iter([model(rendering.prompt(trace, "start")), "f(9, 9)", f"{RESULT}4"])
     assert roll_out(trace, rendering, lambda _: next(answers), len, most=7).right_states == 1
-
-
-def test_by_run_length():
-    answers = [Answer(3, True, 10, 4, 4), Answer(9, False, 30, 4, 1), Answer(10, True, 50), Answer(500, False, 70)]
-    rows = by_run_length(answers, [1, 10, 100, 1_000])
-    assert [(row.low, row.high, row.count, row.accuracy, row.tokens) for row in rows] == [
-        (1, 9, 2, 0.5, 20.0),
-        (10, 99, 1, 1.0, 50.0),
-        (100, 999, 1, 0.0, 70.0),
-    ]
-    assert rows[0].state_accuracy == 5 / 8
-    assert math.isnan(rows[1].state_accuracy)
-    assert by_run_length(answers, [1])[0].high == 500
-    with pytest.raises(ValueError, match="edges: got"):
-        by_run_length(answers, [10, 1])

@@ -10,6 +10,8 @@ Source: evaluation protocol, uncertainty.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -138,3 +140,29 @@ def wilson(successes: ArrayLike, totals: ArrayLike, level: float = LEVEL) -> Int
     low = np.where(successes == 0, np.where(totals > 0, 0.0, np.nan), centre - half)
     high = np.where(successes == totals, np.where(totals > 0, 1.0, np.nan), centre + half)
     return Interval(low, high)
+
+
+def grouped_interval(rows: Sequence[tuple[str, float, int]]) -> list[float] | None:
+    """Interval of a ratio of sums by a bootstrap that draws whole groups.
+
+    Args:
+        rows: (group, value, weight) each; the ratio is that of all values to all weights.
+
+    Returns:
+        lower and upper end; None for fewer than two groups.
+    """
+    names = sorted({name for name, _, _ in rows})
+    if len(names) < 2:
+        return None
+    place = {name: at for at, name in enumerate(names)}
+    sums = np.zeros((len(names), 2))
+    for name, value, weight in rows:
+        sums[place[name]] += (value, weight)
+    draws = ratio_draws(_unstratified(len(names)), sums[:, :1], sums[:, 1:])
+    low, high = percentile_interval(draws)
+    return [float(low[0]), float(high[0])]
+
+
+@lru_cache(maxsize=8)
+def _unstratified(groups: int) -> Floats:
+    return resampling_counts(np.zeros(groups))

@@ -2,9 +2,9 @@
 
     python evaluate.py curves --runs "seed 0=results/fsm0" "seed 1=results/fsm1" --output fsm.svg
 
-Reads nothing but the summaries of evaluations on graphs, written paths, machines or strings (of an ordinary model: one
-lane and suite), and puts them in one figure even if they answered different questions. For differences on the same
-queries there is `compare`.
+Reads nothing but the summaries of evaluations on graphs, written paths, machines, strings (of an ordinary model: one
+lane and suite) or execution traces (`--metric accuracy`), and puts them in one figure even if they answered different
+questions. For differences on the same queries there is `compare`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ LENGTHS = ("unseen_rules", "held_out_lengths", "longer_runs")
 MARKED = 20
 """Up to so many points carry a marker and are named on the axis."""
 
+LOOPS, DEPTH = "loops asked for", "depth of the string"
+"""What the lengths of a curve are, as the axis says it; those of execution traces are events."""
+
 Points = list[tuple[int, float, float, float]]
 STYLES = {"": "-", "yes": "-", "no": "--"}
 
@@ -41,13 +44,15 @@ class Curve:
         run: what the run is called.
         part: "yes" or "no" where the benchmark tells them apart, otherwise empty.
         points: (length, share, low, high) each, by length; the ends are those of the 95% interval.
-        trained: the longest run of the training, in loops; None if the summary does not tell.
+        trained: the longest run of the training, in the unit of the lengths; None if the summary does not tell.
+        unit: what the lengths are.
     """
 
     run: str
     part: str
     points: tuple[tuple[int, float, float, float], ...]
     trained: int | None = None
+    unit: str = LOOPS
 
 
 def read_curves(arguments: Sequence[str], metric: str = "complete") -> list[Curve]:
@@ -75,10 +80,10 @@ def read_curves(arguments: Sequence[str], metric: str = "complete") -> list[Curv
         if not curves or curves[-1].run != name:
             raise ValueError(
                 f"metric: {file} has no {metric!r} by the length of the run (there: {_shares(summary)}); use another "
-                "share, or an evaluation of graphs, written paths, machines or strings (in one lane and suite)"
+                "share, or an evaluation of graphs, written paths, machines, strings (in one lane and suite) or traces"
             )
-    if len({bool(curve.part) for curve in curves}) > 1:
-        raise ValueError("runs: the lengths of some are depths of strings, of others loops; draw them apart")
+    if len(units := dict.fromkeys(curve.unit for curve in curves)) > 1:
+        raise ValueError(f"runs: the lengths of some are {', of others '.join(units)}; draw them apart")
     return curves
 
 
@@ -86,15 +91,26 @@ def _read(name: str, summary: Any, metric: str) -> list[Curve]:
     """The curves of one summary, without the parts that have no points."""
     steps = summary.get("trained_steps")
     trained = int(max(steps)) if steps else None
-    by_depth = ("by_depth" in summary and "machine" not in summary) or "lanes" in summary  # no number of loops
+    unit = _unit(summary)
     found = _parts(summary, metric).items()
     points = [(part, tuple(sorted(map(_point, points)))) for part, points in found]
-    return [Curve(name, part, some, None if by_depth else trained) for part, some in points if some]
+    return [Curve(name, part, some, None if unit == DEPTH else trained, unit) for part, some in points if some]
+
+
+def _unit(summary: dict[str, Any]) -> str:
+    """What the lengths of a summary are."""
+    if "by_run_length" in summary:
+        return f"{summary['level']} events of the run"
+    by_depth = ("by_depth" in summary and "machine" not in summary) or "lanes" in summary
+    return DEPTH if by_depth else LOOPS
 
 
 def _shares(summary: dict[str, Any]) -> str:
     """Names of shares that a summary has by length, to choose from."""
-    known = ("answer", "final", "complete", "exact_stop", "end_to_end", "strict", "last_letter", "forced_final")
+    known = (
+        "answer", "final", "complete", "exact_stop", "end_to_end", "strict", "last_letter", "forced_final",
+        "accuracy", "state_accuracy",
+    )  # fmt: skip
     return ", ".join(name for name in known if any(_parts(summary, name).values())) or "none"
 
 
@@ -107,6 +123,8 @@ def _parts(summary: dict[str, Any], metric: str) -> dict[str, Points]:
     """The points of each part of a summary of any benchmark."""
     if "machine" in summary:
         return {"": _machine_points(summary["machine"], metric)}
+    if "by_run_length" in summary:
+        return {"": _trace_points(summary["by_run_length"], metric)}
     if "by_depth" in summary:
         return _grammar_points(summary["by_depth"], metric)
     if "lanes" in summary:
@@ -129,6 +147,12 @@ def _machine_points(splits: dict[str, Any], metric: str) -> Points:
     return [(n, cell["share"], cell["low"], cell["high"]) for n, cell in cells if cell["share"] is not None]
 
 
+def _trace_points(groups: list[dict[str, Any]], metric: str) -> Points:
+    """Points of the ranges of run lengths, each at its mean length."""
+    known = [group for group in groups if metric in group["intervals"]]
+    return [(round(group["steps"]), group[metric], *group["intervals"][metric]) for group in known]
+
+
 def _grammar_points(depths: dict[str, Any], metric: str) -> dict[str, Points]:
     """Points of the strings that are in the language ("yes") and of those that are not, by depth."""
     found: dict[str, Points] = {}
@@ -143,7 +167,6 @@ def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = 
     figure = Figure(figsize=(7.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(curve.run for curve in curves))
-    strings = any(curve.part for curve in curves)
     drawn = []
     for curve in curves:
         x, share, low, high = ([100 * v if i else v for v in values] for i, values in enumerate(zip(*curve.points)))  # noqa: B905
@@ -157,7 +180,7 @@ def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = 
     axes.set_xticks(_ticks(lengths), labels=[str(n) for n in _ticks(lengths)])
     axes.minorticks_off()
     axes.set_ylim(-3, 103)
-    axes.set_xlabel("depth of the string" if strings else "loops asked for")
+    axes.set_xlabel(curves[0].unit)
     axes.set_ylabel(f"{metric.replace('_', ' ')} (%)")
     axes.grid(alpha=0.25)
     ends = {curve.trained for curve in curves}

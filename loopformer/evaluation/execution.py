@@ -6,13 +6,15 @@ r"""Execution traces for ordinary language models: output prediction and next-st
         --program.traces.rendering OutputOnly --program.traces.programs PublishedPrograms \
         --program.traces.programs.source cruxeval.jsonl
 
-Writes OUT/summary.json: accuracy of the result, share of right states and tokens written, by run length and in all.
+A model trained on traces is asked as it was trained, unless rendering or level are given.
+Writes outputs.jsonl (all that the model wrote, word for word), scores.jsonl (a line per program), table.md and
+summary.json: accuracy of the result, share of right states and tokens written, by run length and in all.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,22 +25,23 @@ from rich.console import Console
 from datamodules.tasks.traces.client import Tracer
 from datamodules.tasks.traces.limits import Limits
 from datamodules.tasks.traces.outcome import Level, Trace
-from datamodules.tasks.traces.programs import Program, Refused, trace_each
-from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Rendering
+from datamodules.tasks.traces.programs import Program, Refused, Traced, trace_each
+from datamodules.tasks.traces.renderings import CompactScratchpad, DynamicScratchpad, OutputOnly, Rendering, TraceStyle
 from datamodules.tasks.traces.scoring import (
     Answer,
     RollOut,
-    by_run_length,
     judge_output,
     judge_steps,
     judge_written,
 )
 from datamodules.tasks.traces.sources import GeneratedPrograms, ProgramSource
 from datamodules.text import TextEncoder
+from loopformer.evaluation.execution_summary import check_edges, summarize_traces, traces_table
 from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar
+from loopformer.evaluation.summary import write_summary
 from loopformer.evaluation.writer import Writer
-from loopformer.files import SUMMARY, refuse_finished, write_text
+from loopformer.files import OUTPUTS, SCORES, SUMMARY, TABLE, refuse_finished, write_json_lines, write_text
 from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
 
@@ -49,8 +52,8 @@ class ExecutionOptions:
 
     Attributes:
         programs: the programs; default 100 generated ones that no default training has.
-        rendering: what the model writes.
-        level: "line" or "instruction".
+        rendering: what the model writes; None as it was trained, the compact scratchpad for a model that does not tell.
+        level: "line" or "instruction"; None as it was trained, lines for a model that does not tell.
         true_states: for the dynamic scratchpad, ask for the step after each true state instead of letting the model run
             on the states it wrote itself.
         edges: first run length of each range of the table.
@@ -61,8 +64,8 @@ class ExecutionOptions:
     """
 
     programs: ProgramSource = field(default_factory=lambda: GeneratedPrograms(100, seed=2))
-    rendering: Rendering = field(default_factory=CompactScratchpad)
-    level: Level = "line"
+    rendering: Rendering | None = None
+    level: Level | None = None
     true_states: bool = False
     edges: list[int] = field(default_factory=lambda: [1, 10, 30, 100, 300, 1_000, 3_000, 10_000])
     max_new_tokens: int = 2_048
@@ -75,8 +78,45 @@ class ExecutionOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}; it must be 1 or more")
-        if self.true_states and not isinstance(self.rendering, DynamicScratchpad):
+        check_edges(self.edges)
+        if self.rendering is not None:
+            self.check_rendering(self.rendering)
+
+    def check_rendering(self, rendering: Rendering) -> None:
+        """Check that the other options go with a rendering.
+
+        Raises:
+            ValueError: single steps are asked for, and the rendering has none.
+        """
+        if self.true_states and not isinstance(rendering, DynamicScratchpad):
             raise ValueError("true_states: only the dynamic scratchpad asks for single steps; set rendering to it")
+
+
+def find_style(checkpoint: LanguageCheckpoint, options: ExecutionOptions) -> TraceStyle:
+    """Resolve rendering and level: what was given, else that of the model's training, else the defaults.
+
+    Raises:
+        ValueError: the rendering does not go with the other options.
+    """
+    trained = TraceStyle.parse(checkpoint.provenance.get("text_style")) or TraceStyle(CompactScratchpad(), "line")
+    style = TraceStyle(options.rendering or trained.rendering, options.level or trained.level)
+    options.check_rendering(style.rendering)
+    return style
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model wrote in one call.
+
+    Attributes:
+        text: the text.
+        ended: whether it ended within its budget.
+        tokens: tokens of it.
+    """
+
+    text: str
+    ended: bool
+    tokens: int
 
 
 class Asker:
@@ -102,24 +142,39 @@ class Asker:
         self._encoder = TextEncoder(checkpoint.tokenizer)
         self._budget, self._size = max_new_tokens, batch_size
 
-    def __call__(self, prompts: Sequence[str]) -> list[tuple[str, int]]:
-        """Return text and number of tokens of each response."""
+    def __call__(self, prompts: Sequence[str]) -> list[Reply]:
+        """Return what the model wrote after each prompt."""
         found: list[Response] = []
         for begin in range(0, len(prompts), self._size):
             ids = self._encoder.encode(prompts[begin : begin + self._size])
             found += self._writer(ids, self._budget)
             self._advance(len(ids))
-        return [(read_response(self._tokenizer, response), response.tokens) for response in found]
+        return [Reply(read_response(self._tokenizer, one), one.ended, one.tokens) for one in found]
 
 
-def _roll_outs(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad, calls: int | None) -> list[Answer]:
+@dataclass(frozen=True)
+class Judged:
+    """What a model wrote about one program, and what it is worth.
+
+    Attributes:
+        replies: what it wrote, call by call.
+        answer: the judged answer.
+    """
+
+    replies: list[Reply]
+    answer: Answer
+
+
+def _roll_outs(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad, calls: int | None) -> list[Judged]:
     """Run all programs side by side, one batch of prompts per step."""
     limits = [2 * _calls(trace, rendering) if calls is None else calls for trace in traces]
     runs = [RollOut(trace, rendering, limit) for trace, limit in zip(traces, limits, strict=True)]
-    while going := [run for run in runs if run.answer is None]:
-        for run, (text, tokens) in zip(going, ask([run.prompt for run in going]), strict=True):
-            run.accept(text, tokens)
-    return [run.answer for run in runs if run.answer is not None]
+    replies: list[list[Reply]] = [[] for _ in runs]
+    while going := [number for number, run in enumerate(runs) if run.answer is None]:
+        for number, reply in zip(going, ask([runs[number].prompt for number in going]), strict=True):
+            runs[number].accept(reply.text, reply.tokens)
+            replies[number].append(reply)
+    return [Judged(said, run.answer) for said, run in zip(replies, runs, strict=True) if run.answer is not None]
 
 
 def _calls(trace: Trace, rendering: Rendering) -> int:
@@ -127,27 +182,46 @@ def _calls(trace: Trace, rendering: Rendering) -> int:
     return len(trace.events[:: rendering.steps]) + 1 if isinstance(rendering, DynamicScratchpad) else 1
 
 
-def _single_steps(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad) -> list[Answer]:
-    answers = []
+def _single_steps(ask: Asker, traces: Sequence[Trace], rendering: DynamicScratchpad) -> list[Judged]:
+    found = []
     for trace in traces:
         examples = rendering.examples(trace)
-        responses = ask([example.prompt for example in examples])
+        replies = ask([example.prompt for example in examples])
         wanted = [example.completion for example in examples]
-        tokens = sum(count for _, count in responses)
-        answers.append(judge_steps(trace, wanted, [text for text, _ in responses], tokens))
-    return answers
+        tokens = sum(reply.tokens for reply in replies)
+        found.append(Judged(replies, judge_steps(trace, wanted, [reply.text for reply in replies], tokens)))
+    return found
 
 
-def _written(ask: Asker, traces: Sequence[Trace], rendering: Rendering) -> list[Answer]:
+def _written(ask: Asker, traces: Sequence[Trace], rendering: Rendering) -> list[Judged]:
     examples = [rendering.examples(trace)[0] for trace in traces]
-    answers = []
-    responses = ask([example.prompt for example in examples])
-    for trace, example, (text, tokens) in zip(traces, examples, responses, strict=True):
+    found = []
+    for trace, example, reply in zip(traces, examples, ask([one.prompt for one in examples]), strict=True):
+
+        def count(_: str, tokens: int = reply.tokens) -> int:
+            return tokens
+
         if isinstance(rendering, OutputOnly):
-            answers.append(judge_output(trace, text, lambda _, n=tokens: n))  # type: ignore[misc]
+            answer = judge_output(trace, reply.text, count)
         else:
-            answers.append(judge_written(trace, text, example.completion, lambda _, n=tokens: n))  # type: ignore[misc]
-    return answers
+            answer = judge_written(trace, reply.text, example.completion, count)
+        found.append(Judged([reply], answer))
+    return found
+
+
+@dataclass(frozen=True)
+class ExecutionResults:
+    """What an evaluation found.
+
+    Attributes:
+        summary: how the model was asked, and "all" and "by_run_length" of `summarize_traces`.
+        outputs: what the model wrote, a row per program, plain JSON types; a list where it had several calls.
+        scores: what that scored, a row per program, plain JSON types.
+    """
+
+    summary: dict[str, Any]
+    outputs: list[dict[str, Any]]
+    scores: list[dict[str, Any]]
 
 
 def evaluate_execution(
@@ -156,7 +230,7 @@ def evaluate_execution(
     advance: Callable[[int], object] = lambda _: None,
     begin: Callable[[int], object] = lambda _: None,
     partial_results: Path | None = None,
-) -> dict[str, Any]:
+) -> ExecutionResults:
     """Ask a model to execute programs.
 
     Args:
@@ -166,67 +240,128 @@ def evaluate_execution(
         begin: called once with the number of responses; a model that runs on its own states may need fewer or more.
         partial_results: folder in which finished batches are kept; None to keep nothing.
 
-    Returns:
-        The summary: "all" and "by_run_length" with count, accuracy, state accuracy and tokens; what was refused.
+    Raises:
+        ValueError: no program could be traced, or the options do not go with the model's rendering.
+    """
+    style = find_style(checkpoint, options)
+    rendering = style.rendering
+    items, refused = trace_programs(options, style)
+    traces = [item.trace for item in items]
+    begin(sum(_calls(trace, rendering) for trace in traces))
+    ask = Asker(checkpoint, options.max_new_tokens, options.batch_size, advance, partial_results)
+    if not isinstance(rendering, DynamicScratchpad):
+        judged = _written(ask, traces, rendering)
+    elif options.true_states:
+        judged = _single_steps(ask, traces, rendering)
+    else:
+        judged = _roll_outs(ask, traces, rendering, options.calls)
+    summary = {
+        "benchmark": "execution",
+        "rendering": type(rendering).__name__,
+        "steps": rendering.steps,
+        "level": style.level,
+        "true_states": options.true_states,
+        "max_new_tokens": options.max_new_tokens,
+        "python": traces[0].python,
+        "programs": options.programs.told(),
+        "digests": {**checkpoint.digests(), "items": items_digest(items)},
+        **_training(checkpoint, style),
+        **summarize_traces([one.answer for one in judged], options.edges),
+        "refused": [asdict(one) for one in refused],
+    }
+    several = isinstance(rendering, DynamicScratchpad)
+    return ExecutionResults(
+        summary,
+        [_output(item, one, several) for item, one in zip(items, judged, strict=True)],
+        [_score(item, one) for item, one in zip(items, judged, strict=True)],
+    )
+
+
+def trace_programs(options: ExecutionOptions, style: TraceStyle) -> tuple[list[Traced], list[Refused]]:
+    """Trace the programs; what is refused, by name and reason, comes apart.
 
     Raises:
         ValueError: no program could be traced.
     """
     found = options.programs.programs()
     refused = [one for one in found if isinstance(one, Refused)]
-    traces: list[Trace] = []
+    items: list[Traced] = []
+    programs = [one for one in found if isinstance(one, Program)]
     with Tracer(options.limits) as tracer:
-        programs = [one for one in found if isinstance(one, Program)]
-        for one in trace_each(programs, tracer, options.level, not isinstance(options.rendering, OutputOnly)):
+        for one in trace_each(programs, tracer, style.level, not isinstance(style.rendering, OutputOnly)):
             if isinstance(one, Refused):
                 refused.append(one)
             else:
-                traces.append(one.trace)
-    if not traces:
+                items.append(one)
+    if not items:
         raise ValueError(f"programs: none of {len(found)} could be traced; the first: {refused[:1]}")
-    rendering = options.rendering
-    begin(sum(_calls(trace, rendering) for trace in traces))
-    ask = Asker(checkpoint, options.max_new_tokens, options.batch_size, advance, partial_results)
-    if not isinstance(rendering, DynamicScratchpad):
-        answers = _written(ask, traces, rendering)
-    elif options.true_states:
-        answers = _single_steps(ask, traces, rendering)
-    else:
-        answers = _roll_outs(ask, traces, rendering, options.calls)
+    return items, refused
+
+
+def items_digest(items: Sequence[Traced]) -> str:
+    """SHA-256 of names, programs, calls and results."""
+    texts = [json.dumps([one.program.name, one.trace.source, one.trace.call, one.trace.result]) for one in items]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _training(checkpoint: LanguageCheckpoint, style: TraceStyle) -> dict[str, Any]:
+    """Style and run lengths of the training; lengths only where they count what this evaluation counts."""
+    word = checkpoint.provenance.get("text_style")
+    trained = TraceStyle.parse(word)
+    same = trained is not None and trained.level == style.level
     return {
-        "benchmark": "execution",
-        "rendering": type(rendering).__name__,
-        "steps": rendering.steps,
-        "level": options.level,
-        "true_states": options.true_states,
-        "max_new_tokens": options.max_new_tokens,
-        "python": traces[0].python,
-        "all": _plain(by_run_length(answers, [0])[0]),
-        "by_run_length": [_plain(row) for row in by_run_length(answers, options.edges)],
-        "refused": [asdict(one) for one in refused],
+        "trained_style": word,
+        "trained_steps": list(checkpoint.provenance.get("trained_counts", ())) if same else [],
     }
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    """Return a row as JSON has it, without the number where there is none."""
-    return {name: value for name, value in asdict(row).items() if not (isinstance(value, float) and math.isnan(value))}
+def _output(item: Traced, judged: Judged, several: bool) -> dict[str, Any]:
+    texts = [reply.text for reply in judged.replies]
+    return {
+        "item": item.program.name,
+        "output": texts if several else texts[0],
+        "ended": all(reply.ended for reply in judged.replies),
+        "new_tokens": judged.answer.tokens,
+    }
 
 
-def run_execution(checkpoint: LanguageCheckpoint, options: ExecutionOptions, output: Path, overwrite: bool) -> None:
-    """Evaluate and write summary.json.
+def _score(item: Traced, judged: Judged) -> dict[str, Any]:
+    answer = judged.answer
+    return {
+        "item": item.program.name,
+        "result": item.trace.result,
+        "steps": answer.steps,
+        "correct": answer.correct,
+        "states": answer.states,
+        "right_states": answer.right_states,
+        "new_tokens": answer.tokens,
+    }
+
+
+def run_execution(
+    checkpoint: LanguageCheckpoint, options: ExecutionOptions, output: Path, name: str, overwrite: bool
+) -> None:
+    """Evaluate and write outputs.jsonl, scores.jsonl, table.md and, last, summary.json; print the table.
 
     Args:
         checkpoint: an ordinary language model.
         options: programs, rendering and budgets.
         output: folder for the results.
+        name: how the model is called.
         overwrite: replace results that are there.
 
     Raises:
         FileExistsError: the folder holds results and `overwrite` is False.
     """
     refuse_finished(output, overwrite)
-    with progress_bar(Console(), "responses") as (advance, begin):
-        summary = evaluate_execution(checkpoint, options, advance, begin, output / PARTIAL)
-    summary["digests"] = checkpoint.digests()
-    write_text(output / SUMMARY, json.dumps(summary, indent=2) + "\n", overwrite=True)
+    console = Console()
+    with progress_bar(console, "responses") as (advance, begin):
+        found = evaluate_execution(checkpoint, options, advance, begin, output / PARTIAL)
+    summary = {"name": name, "checkpoint": checkpoint.source, **found.summary}
+    table = traces_table(summary)
+    write_json_lines(output / OUTPUTS, found.outputs, overwrite=True)
+    write_json_lines(output / SCORES, found.scores, overwrite=True)
+    write_text(output / TABLE, table.markdown(), overwrite=True)
+    write_summary(output / SUMMARY, summary, overwrite=True)
     discard(output / PARTIAL)
+    console.print(table.rich(f"{name}: {summary['rendering']}, {summary['level']} level"))

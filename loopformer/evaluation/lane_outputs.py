@@ -38,9 +38,8 @@ from datamodules.tasks.grammar.search_task import SearchTask
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.lane_summary import ScoredLane, markdown, summarize_lanes
 from loopformer.evaluation.summary import write_summary
-from loopformer.files import SUMMARY, atomic_path, refuse_finished, write_text
+from loopformer.files import SCORES, SUMMARY, TABLE, refuse_finished, write_json_lines, write_text
 
-OUTPUTS, SCORES, TABLE = "outputs.jsonl", "scores.jsonl", "table.md"
 JSON, LETTERS = "json", "letters"
 
 
@@ -194,16 +193,10 @@ def write_results(
         FileExistsError: there are results already and `overwrite` is False.
     """
     summary = {"format": 1, "benchmark": "grammar", **more, **summarize_lanes(scored)}
-    write_text(output / SCORES, "".join(json.dumps(row.record()) + "\n" for row in scored), overwrite)
+    write_json_lines(output / SCORES, (row.record() for row in scored), overwrite)
     write_text(output / TABLE, markdown(summary), overwrite)
     write_summary(output / SUMMARY, summary, overwrite)
     return summary
-
-
-def write_outputs(path: Path, outputs: Sequence[LaneOutput], overwrite: bool = False) -> None:
-    """Write a file of outputs, atomically."""
-    with atomic_path(path, overwrite) as temporary:
-        temporary.write_text("".join(json.dumps(one.record()) + "\n" for one in outputs), encoding="utf-8")
 
 
 def show(suite: str = "cue_free", lane: str = "written", listing: bool = True) -> None:

@@ -10,12 +10,12 @@ from transformers.utils.logging import disable_progress_bar
 from loopformer import language_checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
-from loopformer.evaluation.lane_outputs import OUTPUTS, score_outputs, write_outputs, write_results
+from loopformer.evaluation.lane_outputs import score_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown
 from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.program_benchmark import Place
 from loopformer.evaluation.progress import progress_bar
-from loopformer.files import refuse_finished
+from loopformer.files import OUTPUTS, refuse_finished, write_json_lines
 
 
 def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         **_told(asked, options),
         "trained_steps": list(model.provenance.get("trained_counts", ())),
     }
-    write_outputs(place.output / OUTPUTS, outputs, overwrite=True)
+    write_json_lines(place.output / OUTPUTS, (one.record() for one in outputs), overwrite=True)
     summary = write_results(place.output, score_outputs(outputs, items), more, overwrite=True)
     discard(place.output / PARTIAL)
     console.print(markdown(summary), soft_wrap=True, markup=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from datamodules.tasks.grammar.checker import KindTally
 from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import LaneScore
 from datamodules.tasks.grammar.lanes import Lane
-from loopformer.evaluation.bootstrap import LEVEL, Floats, percentile_interval, ratio_draws, resampling_counts, wilson
+from loopformer.evaluation.bootstrap import LEVEL, grouped_interval, wilson
 from loopformer.evaluation.grammar_summary import SPANS, span_name
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -125,12 +124,12 @@ def _cell(rows: Sequence[ScoredLane]) -> dict[str, Any]:
         known = [(row, flag) for row in rows if (flag := share_of(row.score)) is not None]
         found = rate(sum(flag for _, flag in known), len(known))
         cell[name], cell["intervals"][name] = found["right"], found["interval"]
-        cell["structures"][name] = _structure_interval([(row.item.structure, flag, 1) for row, flag in known])
+        cell["structures"][name] = grouped_interval([(row.item.structure, flag, 1) for row, flag in known])
     runs = [row for row in rows if row.score.length]
     lengths = sum(row.score.length for row in runs)
     # The prefix score of a run is the share of its moves before the first error; `moves_right` pools all moves.
     cell["prefix"] = float(np.mean([_prefix(row.score) for row in runs])) if runs else None
-    cell["structures"]["prefix"] = _structure_interval([(r.item.structure, _prefix(r.score), 1) for r in runs])
+    cell["structures"]["prefix"] = grouped_interval([(r.item.structure, _prefix(r.score), 1) for r in runs])
     cell["moves_before_first_error"] = float(np.mean([_before(row.score) for row in runs])) if runs else None
     cell["moves_right"] = sum(row.score.right for row in runs) / lengths if lengths else None
     cell["errors"] = dict(Counter(score.error for score in scores if score.error is not None).most_common())
@@ -161,25 +160,6 @@ def _before(score: LaneScore) -> int:
 
 def _prefix(score: LaneScore) -> float:
     return _before(score) / score.length
-
-
-def _structure_interval(rows: Sequence[tuple[str, float, int]]) -> list[float] | None:
-    """Bootstrap interval of a mean: whole structures are drawn. None for fewer than two structures."""
-    names = sorted({name for name, _, _ in rows})
-    if len(names) < 2:
-        return None
-    place = {name: at for at, name in enumerate(names)}
-    sums = np.zeros((len(names), 2))
-    for name, value, weight in rows:
-        sums[place[name]] += (value, weight)
-    draws = ratio_draws(_draws(len(names)), sums[:, :1], sums[:, 1:])
-    low, high = percentile_interval(draws)
-    return [float(low[0]), float(high[0])]
-
-
-@lru_cache(maxsize=8)
-def _draws(structures: int) -> Floats:
-    return resampling_counts(np.zeros(structures))
 
 
 def _cross(pairs: Iterable[tuple[bool | None, bool | None]]) -> dict[str, int]:

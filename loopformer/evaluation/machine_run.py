@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from loopformer.evaluation.machine_stops import summarize_stops
 from loopformer.evaluation.progress import progress_bar
 from loopformer.evaluation.report import write_report
 from loopformer.evaluation.summary import write_summary
-from loopformer.files import SUMMARY, refuse_finished, write_text
+from loopformer.files import OUTPUTS, SUMMARY, TABLE, refuse_finished, write_json_lines, write_text
 
 HEADINGS = (
     "split", "N", "final %", "complete %", "correct prefix", "median first error", "exact stop %", "tokens", "machines",
@@ -67,10 +66,10 @@ def run_machines(
     }
     store.save(output / "outcomes.safetensors", overwrite=True)
     if found.outputs:
-        write_text(output / "outputs.jsonl", "".join(f"{json.dumps(one)}\n" for one in found.outputs), overwrite=True)
+        write_json_lines(output / OUTPUTS, found.outputs, overwrite=True)
     if model.trajectory:
         write_report(output / "report.html", [Run(name, store, summary | {"controller": None})], overwrite=True)
-    write_text(output / "table.md", machine_markdown(details), overwrite=True)
+    write_text(output / TABLE, machine_markdown(details), overwrite=True)
     write_summary(output / SUMMARY, summary, overwrite=True)  # last: it marks the folder as complete
     pace = ", two loops an instruction" if options.half else ""
     console.print(machine_table(details, f"{name}: {options.task}{pace}, {summary['queries']:,} queries"))

@@ -10,7 +10,6 @@ model), scores.jsonl, table.md and summary.json.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,10 +24,9 @@ from datamodules.text import TextEncoder
 from loopformer.evaluation.office_outputs import OfficeOutput, score_outputs, write_results
 from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.writer import Writer
-from loopformer.files import atomic_path, refuse_finished
+from loopformer.files import OUTPUTS, refuse_finished, write_json_lines
 from loopformer.language_checkpoint import LanguageCheckpoint
 
-OUTPUTS = "outputs.jsonl"
 TRAINED = "trained"
 BLANK_LINE = "\n\n"
 """Where a response ends if the model was not trained for the arm and has no chat template: tasks are apart by it."""
@@ -112,8 +110,7 @@ def evaluate_office(
     writer = Writer(checkpoint, output / PARTIAL)
     with PythonSandbox() as sandbox:
         outputs = ask(checkpoint, writer, arm, asked.listing, items, seed, options, sandbox, advance)
-        with atomic_path(output / OUTPUTS, overwrite=True) as temporary:
-            temporary.write_text("".join(json.dumps(asdict(one)) + "\n" for one in outputs), encoding="utf-8")
+        write_json_lines(output / OUTPUTS, map(asdict, outputs), overwrite=True)
         scored = score_outputs(outputs, sandbox)
     more = {
         "benchmark": "program",

@@ -32,7 +32,8 @@ from datamodules.tasks.office.scoring import score
 from datamodules.tasks.office.splits import SPLITS, digest, evaluation
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.office_summary import ScoredOutput, markdown, summarize
-from loopformer.files import atomic_path, refuse_finished
+from loopformer.evaluation.summary import write_summary
+from loopformer.files import SCORES, SUMMARY, TABLE, refuse_finished, write_json_lines, write_text
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,9 @@ def write_results(
         FileExistsError: there are results already and `overwrite` is False.
     """
     summary = {**more, **summarize(scored), "digests": {split: digest(evaluation(split)) for split in SPLITS}}
-    texts = {
-        "scores.jsonl": "".join(json.dumps(row.record()) + "\n" for row in scored),
-        "table.md": markdown(summary),
-        "summary.json": json.dumps(summary, allow_nan=False) + "\n",
-    }
-    for name, text in texts.items():
-        with atomic_path(output / name, overwrite) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    write_json_lines(output / SCORES, (row.record() for row in scored), overwrite)
+    write_text(output / TABLE, markdown(summary), overwrite)
+    write_summary(output / SUMMARY, summary, overwrite)
     return summary
 
 

@@ -86,7 +86,7 @@ def _office(options: ProgramOptions, place: Place) -> None:
 
 def _traces(options: ProgramOptions, place: Place) -> None:
     model = language_checkpoint.load(place.checkpoint, place.device)
-    run_execution(model, options.traces, place.output, place.overwrite)
+    run_execution(model, options.traces, place.output, place.name, place.overwrite)
 
 
 def _machine(options: ProgramOptions, place: Place) -> None:

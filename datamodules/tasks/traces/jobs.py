@@ -105,8 +105,6 @@ class Job:
         if recorder.lost():
             self.stop("Forbidden", "the tracer was taken away")
         events = [event for event in recorder.events if table.by_name[event[0]].begins(event[2])]
-        if not by_instruction and sum(1 for event in events if event[1]) > limits.events:
-            self.stop("EventLimit", f"more than {limits.events} events")
         result: dict[str, Any] = {
             "result": shown(value, limits.output),
             "printed": "".join(output.text),

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from datamodules.tasks.traces.client import Tracer
-from datamodules.tasks.traces.outcome import LEVELS
+from datamodules.tasks.traces.outcome import LEVELS, Level
 from datamodules.tasks.traces.programs import Program, Refused, trace_each
 
 HUB = {"cruxeval": "cruxeval-org/cruxeval", "mbpp": "google-research-datasets/mbpp"}
@@ -32,7 +33,8 @@ def read_rows(source: str, split: str = "test") -> list[dict[str, Any]]:
         split: split of a Hub collection.
 
     Raises:
-        ValueError: no such file and no Hub id, an unreadable file, or a Hub collection without a file of the split.
+        ValueError: no such file and no Hub id, a file that cannot be read or is not made of objects, or a Hub that does
+            not answer or has no file of the split.
     """
     path = Path(source)
     if not path.exists():
@@ -41,15 +43,31 @@ def read_rows(source: str, split: str = "test") -> list[dict[str, Any]]:
         path = _download(source, split)
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    text = path.read_text(encoding="utf-8")
     try:
-        if path.suffix == ".json":
-            return list(json.loads(text))
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"source: {path} is not {path.suffix}: {error}; give a file with one JSON object per line"
-        ) from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"source: {path} cannot be read ({error}); give a file of text in UTF-8") from error
+    if path.suffix == ".json":
+        rows = _parsed(text, str(path))
+        if not isinstance(rows, list):
+            raise ValueError(f"source: {path} holds a {type(rows).__name__}; give a list of objects, or .jsonl")
+        return [_row(row, f"{path} row {number}") for number, row in enumerate(rows, 1)]
+    # Not splitlines(): JSON strings may hold the other characters that it takes for ends of lines.
+    lines = [(f"{path} line {number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return [_row(_parsed(line, place), place) for place, line in lines]
+
+
+def _parsed(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"source: {place} is no JSON ({error}); give a file with one JSON object per line") from error
+
+
+def _row(row: Any, place: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"source: {place} is a {type(row).__name__}; every row is a JSON object")  # noqa: TRY004
+    return row
 
 
 def _download(repository: str, split: str) -> Path:
@@ -57,11 +75,17 @@ def _download(repository: str, split: str) -> Path:
     # Only the Hub needs it, and it is slow to import.
     from huggingface_hub import HfApi, hf_hub_download  # noqa: PLC0415
 
-    names = sorted(HfApi().list_repo_files(repository, repo_type="dataset"))
-    for suffix in SUFFIXES:
-        for name in names:
-            if name.endswith(suffix) and split in Path(name).name:
-                return Path(hf_hub_download(repository, name, repo_type="dataset"))
+    try:
+        names = sorted(HfApi().list_repo_files(repository, repo_type="dataset"))
+        for suffix in SUFFIXES:
+            for name in names:
+                if name.endswith(suffix) and split in Path(name).name:
+                    return Path(hf_hub_download(repository, name, repo_type="dataset"))
+    except Exception as error:  # those of the client's transport too, whose library differs by version
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"source: {repository} cannot be read from the Hub ({reason}); check id and network, or give a file"
+        ) from error
     raise ValueError(f"source: {repository} has no file of the split {split!r}; its files: {', '.join(names)}")
 
 
@@ -73,20 +97,25 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
     return list(parquet.read_table(path).to_pylist())
 
 
-def _field(row: Mapping[str, Any], name: str, what: str) -> Any:
-    if name not in row:
-        raise ValueError(f"{what}: a row lacks the field {name!r}; it has {', '.join(row)}")
-    return row[name]
+def _fields(row: Mapping[str, Any], place: str, **kinds: type | UnionType) -> list[Any]:
+    """Return fields of a row, each of its kind."""
+    for name, kind in kinds.items():
+        if name not in row:
+            raise ValueError(f"{place}: it lacks the field {name!r}; it has {', '.join(row) or 'none'}")
+        if not isinstance(row[name], kind):
+            wanted = getattr(kind, "__name__", str(kind))
+            raise ValueError(f"{place}: {name} is a {type(row[name]).__name__}; it should be a {wanted}")  # noqa: TRY004
+    return [row[name] for name in kinds]
 
 
 def cruxeval(rows: Iterable[Mapping[str, Any]]) -> Iterator[Program | Refused]:
     """Yield the functions of CRUXEval, each with its input and recorded output.
 
     Raises:
-        ValueError: a row lacks a field.
+        ValueError: a row lacks a field, or has one of another kind.
     """
-    for row in rows:
-        code, arguments, output, name = [_field(row, key, "CRUXEval") for key in ("code", "input", "output", "id")]
+    for number, row in enumerate(rows, 1):
+        code, arguments, output, name = _fields(row, f"CRUXEval row {number}", code=str, input=str, output=str, id=str)
         yield Program(name, code, f"f({arguments})", output)
 
 
@@ -94,10 +123,13 @@ def mbpp(rows: Iterable[Mapping[str, Any]]) -> Iterator[Program | Refused]:
     """Yield one program per test `assert f(...) == output` of MBPP; other tests are refused by name.
 
     Raises:
-        ValueError: a row lacks a field.
+        ValueError: a row lacks a field, or has one of another kind.
     """
-    for row in rows:
-        code, number, tests = [_field(row, key, "MBPP") for key in ("code", "task_id", "test_list")]
+    for at, row in enumerate(rows, 1):
+        place = f"MBPP row {at}"
+        code, number, tests = _fields(row, place, code=str, task_id=int | str, test_list=list)
+        if odd := [test for test in tests if not isinstance(test, str)]:
+            raise ValueError(f"{place}: test_list holds a {type(odd[0]).__name__}; it should hold assertions as text")
         for position, test in enumerate(tests):
             name = f"mbpp_{number}_{position}"
             found = split_assertion(test)
@@ -144,27 +176,35 @@ def read(collection: str, source: str | None = None, split: str = "test") -> lis
 
 
 def main() -> None:
-    """Trace a collection and print a report."""
+    """Trace a collection and print a report; a mistake is one line and exit code 2."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--collection", choices=sorted(READERS), default="cruxeval")
     parser.add_argument("--source", help="file or Hub id; default the collection's Hub id")
     parser.add_argument("--split", default="test")
     parser.add_argument("--level", choices=LEVELS, default="line")
-    parser.add_argument("--states", type=lambda text: text == "true", default=True, help="true or false")
+    parser.add_argument("--states", choices=("true", "false"), default="true", help="whether states are needed too")
     options = parser.parse_args()
-    found = read(options.collection, options.source, options.split)
+    try:
+        found = read(options.collection, options.source, options.split)
+    except ValueError as error:
+        parser.exit(2, f"error: {' '.join(str(error).split())}\n")
+    report(found, options.level, options.states == "true")
+
+
+def report(found: Sequence[Program | Refused], level: Level, states: bool) -> None:
+    """Trace programs and print what was refused and how many were traced."""
     refused = [one for one in found if isinstance(one, Refused)]
     programs = [one for one in found if isinstance(one, Program)]
     events = traced = 0
     with Tracer() as tracer:
-        for one in trace_each(programs, tracer, options.level, options.states):
+        for one in trace_each(programs, tracer, level, states):
             if isinstance(one, Refused):
                 refused.append(one)
             else:
                 traced, events = traced + 1, events + len(one.trace.events)
     for one in refused:
         print(f"{one.name}: {one.reason}")
-    print(f"{traced} of {len(found)} traced at {options.level} level, {events} events, {len(refused)} refused")
+    print(f"{traced} of {len(found)} traced at {level} level, {events} events, {len(refused)} refused")
 
 
 if __name__ == "__main__":

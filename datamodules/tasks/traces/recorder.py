@@ -51,14 +51,16 @@ class Recorder(ABC):
         self._codes = codes
         self._instructions = instructions
         self._everywhere = variables == "all"
+        self._most_lines = limits.events
         self._most = limits.events
         if instructions and not self._everywhere:
             self._most *= INSTRUCTIONS_PER_LINE
         self._deepest = limits.depth
         self._stop = stop
-        self._depth = 0
+        self._depth = self._lines = 0
         self._lost = False
         self._last: dict[str, dict[str, str]] = {}
+        self._bare: dict[RawEvent, RawEvent] = {}
         self.events: list[RawEvent] = []
 
     @abstractmethod
@@ -77,6 +79,21 @@ class Recorder(ABC):
         self._last[name] = variables
         return variables
 
+    def _instruction(self, name: str, line: int, offset: int, frame: FrameType) -> None:
+        """Record an instruction, `line` not 0 where it begins one."""
+        if line or self._everywhere:
+            self.events.append((name, line, offset, self._depth, self._variables(name, frame)))
+            if not self._everywhere:
+                self._lines += 1
+                if self._lines > self._most_lines:
+                    self._full(self._most_lines)
+        else:
+            # There are dozens of these a line, and a loop repeats them: equal ones are one object.
+            bare = (name, 0, offset, self._depth, None)
+            self.events.append(self._bare.setdefault(bare, bare))
+        if len(self.events) > self._most:
+            self._full(self._most)
+
     def lost(self) -> bool:
         """Tell whether the tracer was no longer there when the call returned."""
         return self._lost
@@ -86,8 +103,8 @@ class Recorder(ABC):
         if self._depth > self._deepest:
             self._stop("RecursionLimit", f"more than {self._deepest} calls in progress")
 
-    def _full(self) -> None:
-        self._stop("EventLimit", f"more than {self._most} events")
+    def _full(self, most: int) -> None:
+        self._stop("EventLimit", f"more than {most} events")
 
 
 class SettraceRecorder(Recorder):
@@ -115,7 +132,7 @@ class SettraceRecorder(Recorder):
                 name = names[id(frame.f_code)]
                 events.append((name, frame.f_lineno, frame.f_lasti, self._depth, self._variables(name, frame)))
                 if len(events) > most:
-                    self._full()
+                    self._full(most)
             elif event == "return":
                 self._depth -= 1
             return local
@@ -129,18 +146,14 @@ class SettraceRecorder(Recorder):
         return outer
 
     def _trace_instructions(self) -> Callable[..., Any]:
-        names, events, most, everywhere = self._names, self.events, self._most, self._everywhere
+        names, record = self._names, self._instruction
         line = 0
 
         def local(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal line
             if event == "opcode":
-                name = names[id(frame.f_code)]
-                variables = self._variables(name, frame) if line or everywhere else None
-                events.append((name, line, frame.f_lasti, self._depth, variables))
+                record(names[id(frame.f_code)], line, frame.f_lasti, frame)
                 line = 0
-                if len(events) > most:
-                    self._full()
             elif event == "line":
                 line = frame.f_lineno
             elif event == "return":
@@ -207,7 +220,7 @@ class MonitoringRecorder(Recorder):
         return callbacks
 
     def _event_callbacks(self) -> tuple[Callable[[CodeType, int], None], Callable[[CodeType, int], None]]:
-        names, events, most, everywhere = self._names, self.events, self._most, self._everywhere
+        names, events, most, record = self._names, self.events, self._most, self._instruction
         get_frame = sys._getframe  # noqa: SLF001  (the documented way to a frame's variables)
         pending = 0
 
@@ -221,18 +234,14 @@ class MonitoringRecorder(Recorder):
             frame, name = get_frame(1), names[id(code)]
             events.append((name, line, frame.f_lasti, self._depth, self._variables(name, frame)))
             if len(events) > most:
-                self._full()
+                self._full(most)
 
         def on_instruction(code: CodeType, offset: int) -> None:
             nonlocal pending
             if self._closing:
                 return
-            name = names[id(code)]
-            variables = self._variables(name, get_frame(1)) if pending or everywhere else None
-            events.append((name, pending, offset, self._depth, variables))
+            record(names[id(code)], pending, offset, get_frame(1))
             pending = 0
-            if len(events) > most:
-                self._full()
 
         return on_line, on_instruction
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from datamodules.tasks.procedure import TextExample
-from datamodules.tasks.traces.outcome import State, Trace
+from datamodules.tasks.traces.outcome import Level, State, Trace
 from datamodules.tasks.traces.state_text import apply, change, parse_state
 
 RESULT = "Result: "
@@ -147,3 +148,39 @@ class DynamicScratchpad(Rendering):
         """Return one example per step, from the start to the result."""
         texts = [START, *map(str, skipped(trace, self.steps)), f"{RESULT}{trace.result}"]
         return [TextExample(self.prompt(trace, before), after) for before, after in pairwise(texts)]
+
+
+RENDERINGS: dict[str, type[Rendering]] = {
+    kind.__name__: kind for kind in (OutputOnly, Scratchpad, CompactScratchpad, DynamicScratchpad)
+}
+
+PREFIX = "traces"
+
+
+@dataclass(frozen=True)
+class TraceStyle:
+    """How a model is, or was trained to be, asked.
+
+    Attributes:
+        rendering: what it writes.
+        level: granularity of the traces.
+    """
+
+    rendering: Rendering
+    level: Level
+
+    @property
+    def text(self) -> str:
+        """Return it as one word for a checkpoint's provenance, such as "traces/CompactScratchpad/1/line"."""
+        return f"{PREFIX}/{type(self.rendering).__name__}/{self.rendering.steps}/{self.level}"
+
+    @classmethod
+    def parse(cls, text: object) -> TraceStyle | None:
+        """Read such a word; None for anything else."""
+        match str(text).split("/"):
+            case [prefix, name, steps, ("line" | "instruction") as level] if prefix == PREFIX and name in RENDERINGS:
+                if not steps.isdecimal() or int(steps) < 1:
+                    return None
+                kind = RENDERINGS[name]
+                return cls(kind() if kind is OutputOnly else kind(int(steps)), level)
+        return None

@@ -1,4 +1,4 @@
-"""What a model wrote, judged: results as values, states as text, all by run length and with tokens counted.
+"""What a model wrote, judged: results as values, states as text, with tokens counted.
 
 Pure functions. A model's text is parsed strictly and never evaluated.
 """
@@ -122,27 +122,6 @@ class Answer:
     right_states: int = 0
 
 
-@dataclass(frozen=True)
-class LengthRow:
-    """All answers of one range of run lengths.
-
-    Attributes:
-        low: shortest run of the range.
-        high: longest run of the range.
-        count: answers.
-        accuracy: share with the right result.
-        state_accuracy: right states of all it had to write; nan without states.
-        tokens: mean tokens per answer.
-    """
-
-    low: int
-    high: int
-    count: int
-    accuracy: float
-    state_accuracy: float
-    tokens: float
-
-
 def judge_output(trace: Trace, completion: str, count: CountTokens) -> Answer:
     """Judge an answer that only states the value (`OutputOnly`)."""
     assert trace.result is not None
@@ -251,33 +230,3 @@ def judge_steps(trace: Trace, expected: Sequence[str], completions: Sequence[str
         else:
             right += correct_result(stated_result(completion), result)
     return Answer(len(trace.events), right == len(expected), tokens, len(expected), right)
-
-
-def by_run_length(answers: Sequence[Answer], edges: Sequence[int]) -> list[LengthRow]:
-    """Group answers by run length.
-
-    Args:
-        answers: judged answers.
-        edges: first length of each range, ascending; the last range has no end.
-
-    Raises:
-        ValueError: no edges, or edges out of order.
-    """
-    if not edges or list(edges) != sorted(set(edges)):
-        raise ValueError(f"edges: got {list(edges)}; give ascending lengths")
-    rows = []
-    for low, following in zip(edges, [*edges[1:], None], strict=True):
-        group = [one for one in answers if one.steps >= low and (following is None or one.steps < following)]
-        if group:
-            states = sum(one.states for one in group)
-            rows.append(
-                LengthRow(
-                    low=low,
-                    high=max(one.steps for one in group) if following is None else following - 1,
-                    count=len(group),
-                    accuracy=sum(one.correct for one in group) / len(group),
-                    state_accuracy=sum(one.right_states for one in group) / states if states else math.nan,
-                    tokens=sum(one.tokens for one in group) / len(group),
-                )
-            )
-    return rows

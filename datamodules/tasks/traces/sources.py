@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 from datamodules.tasks.traces.corpus import FEATURES, generate
 from datamodules.tasks.traces.long_runs import LONG_RUNS, long_run
@@ -18,6 +19,22 @@ class ProgramSource(ABC):
     @abstractmethod
     def programs(self) -> list[Program | Refused]:
         """Return the programs, and by name and reason what is none."""
+
+    def told(self) -> dict[str, Any]:
+        """Return class and options as a configuration has them, JSON types, for the record of an evaluation."""
+        return {
+            "class_path": type(self).__name__,
+            "init_args": {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")},
+        }
+
+
+def _plain(value: object) -> Any:
+    """Return an option as JSON has it."""
+    if isinstance(value, ProgramSource):
+        return value.told()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 class GeneratedPrograms(ProgramSource):
