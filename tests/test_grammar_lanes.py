@@ -70,6 +70,9 @@ def test_a_perfect_model_scores_in_full_in_every_lane() -> None:
                 assert cell["answer"] == (None if lane in ("gym", "states") else 1.0), (lane, suite)
                 assert cell["complete"] == cell["prefix"] == (None if lane == "answer" else 1.0)
             assert all(kind["right"] == 1.0 for kind in group["moves"].values())
+            both = group["moves_by_answer"]
+            for kind, cell in group["moves"].items():
+                assert cell["n"] == sum(both[answer].get(kind, {"n": 0})["n"] for answer in ("yes", "no"))
     assert list(summary["lanes"]["planted"]["cue_free"]["planted"]) == [str(wrong) for wrong in PLANTED]
     for lane in ("written", "gym"):
         table = summary["answer_by_run"][lane]["brackets"]
@@ -290,6 +293,13 @@ def test_errors_and_intervals_by_hand() -> None:
     table = summary["answer_by_run"]["written"]["brackets"]
     assert (table["answer_right_run_complete"], table["answer_right_run_wrong"]) == (42, 4)
     assert sum(n for n in table.values() if isinstance(n, int)) == 46
+    assert (table["yes"]["answer_right_run_wrong"], table["no"]["answer_right_run_wrong"]) == (0, 4)
+    stated = group["stated_answer_by_run"]
+    assert (stated["answer_wrong_run_wrong"], stated["yes"]["answer_wrong_run_wrong"]) == (4, 0)
+    assert stated["no"]["answer_wrong_run_wrong"] == 4
+    kinds = group["moves_by_answer"]
+    assert (kinds["yes"]["CENTER"]["right"], kinds["no"]["CENTER"]["right"]) == (1.0, 19 / 23)
+    assert "POP" not in kinds["no"], "the first closer is wrong in every no string"
     lengths = [len(item.moves) for item in items if item.level == 16 and not item.accept]
     assert group["by_level"]["16"]["no"]["prefix"] == pytest.approx(sum((n - 2) / n for n in lengths) / 4)
 

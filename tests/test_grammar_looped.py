@@ -253,11 +253,17 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
     assert spoilt["by_depth"]["2"]["yes"]["complete"] == spoilt["by_depth"]["4"]["no"]["complete"] == 1.0
     assert spoilt["by_depth"]["2"]["no"]["exact_stop"] == 0.0
     assert spoilt["moves"]["REJECT"]["instead"] == {"ACCEPT": 4}
+    assert spoilt["moves_by_answer"]["no"]["REJECT"]["right"] == 1 - 4 / spoilt["moves"]["REJECT"]["n"]
+    assert "ACCEPT" not in spoilt["moves_by_answer"]["no"]
+    assert all(cell["right"] == 1.0 for cell in spoilt["moves_by_answer"]["yes"].values())
     assert spoilt["answer_by_run"]["answer_wrong_run_wrong"] == 4
+    assert spoilt["answer_by_run"]["no"]["answer_wrong_run_wrong"] == 4
+    assert spoilt["answer_by_run"]["yes"]["answer_wrong_run_wrong"] == 0
     lengths = sorted(int(store.steps[row]) for row in wrong)
     assert sorted(map(int, spoilt["by_depth"]["2"]["no"]["first_errors"])) == sorted(set(lengths))
     assert spoilt["survival"]["yes"]["survival"][0] == 1.0
     assert "depth 2 | 100.0 | 0.0" in grammar_markdown(spoilt)
+    assert "| ACCEPT | 31 | 0 | 100.00 | - |" in grammar_markdown(spoilt)
     json.dumps(spoilt, allow_nan=False)
 
 
