@@ -35,7 +35,8 @@ from datamodules.tasks.procedure import UNDEFINED
 from evaluate import evaluate
 from loopformer import checkpoint
 from loopformer.evaluation.curves import read_curves
-from loopformer.evaluation.grammar_benchmark import GrammarOptions, bracket_questions, evaluate_grammar, trained_machine
+from loopformer.evaluation.grammar_benchmark import evaluate_grammar, trained_machine
+from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions, search_questions
 from loopformer.evaluation.grammar_summary import grammar_markdown, summarize_grammar
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.tokenizer import tiny_tokenizer
@@ -137,6 +138,8 @@ def test_mistakes_are_named() -> None:
         BracketDepths([0])
     with pytest.raises(ValueError, match=r"grammar\.slack"):
         GrammarOptions(slack=-1)
+    with pytest.raises(ValueError, match=r"grammar\.longest: no run of recursion has at most 1 moves"):
+        search_questions(GrammarOptions(families="recursion", longest=1))
     with pytest.raises(ValueError, match="view: got 'full'"):
         TASK.prompt(BracketString(()), "full")
 
@@ -327,6 +330,18 @@ def test_the_benchmark_asks_the_same_strings_in_alphabets_of_their_own() -> None
         assert permuted.task.states(ours) == plain.task.states(theirs)
         assert permuted.task.facts(ours) == plain.task.facts(theirs)
     assert len({string.alphabet for string in permuted.instances}) == 62
+
+
+def test_the_search_is_asked_in_the_suites_named() -> None:
+    """count_a keeps the counts of every symbol: none of its no puzzles is one of the suites before."""
+    contents = {
+        suites: {puzzle.content() for puzzle in search_questions(GrammarOptions(suites=suites, longest=20)).instances}
+        for suites in ("original,cue_free", "count_a", "original, cue_free, count_a")
+    }
+    assert contents["count_a"]
+    assert not contents["count_a"] & contents["original,cue_free"]
+    assert len(contents["original, cue_free, count_a"]) > len(contents["original,cue_free"])
+    assert GrammarOptions().suites == "original,cue_free"
 
 
 @pytest.mark.parametrize("machine", ["brackets", "permuted_brackets", "search"])

@@ -21,7 +21,7 @@ from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lanes import HISTORY
 from loopformer import language_checkpoint
 from loopformer.backbone import ScratchBackbone
-from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.lane_benchmark import ask_lanes, find_asked, find_items
 from loopformer.evaluation.lane_outputs import score_outputs
 from loopformer.evaluation.lane_summary import summarize_lanes
@@ -193,6 +193,15 @@ def test_a_model_of_letters_is_asked_what_looped_ones_are(task: str) -> None:
     [
         ({"lane": "think"}, "lane"),
         ({"lane": "answer,"}, "lane"),
+        ({"lane": "states,states"}, "lane"),
+        ({"puzzles": "original,brackets, original"}, "puzzles"),
+        ({"families": "loops"}, "families"),
+        ({"families": "recursion,recursion"}, "families"),
+        ({"suites": "count_b"}, "suites"),
+        ({"suites": "count_a,count_a"}, "suites"),
+        ({"depths": "2,0"}, "depths"),
+        ({"depths": "two"}, "depths"),
+        ({"depths": "4,501"}, "depths"),
         ({"puzzles": "chess"}, "puzzles"),
         ({"pairs": 0}, "pairs"),
         ({"max_new_tokens": 0}, "max_new_tokens"),

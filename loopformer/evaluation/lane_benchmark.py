@@ -25,7 +25,7 @@ from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lane_suites import BRACKETS, first_pairs, string_items, suite_items
 from datamodules.tasks.grammar.lanes import PLANTED, SINGLE_MOVES, JsonNotation, LabelNotation, Lane, Notation, Prompt
 from datamodules.text import TextEncoder
-from loopformer.evaluation.grammar_benchmark import (
+from loopformer.evaluation.grammar_questions import (
     BRACKET_DEPTHS,
     SEARCH_RUNS,
     TRAINED,
@@ -34,6 +34,7 @@ from loopformer.evaluation.grammar_benchmark import (
     search_questions,
 )
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
+from loopformer.evaluation.name_list import names_in
 from loopformer.evaluation.writer import Writer
 from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
@@ -75,8 +76,8 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
             trained on a looped model's data cannot be asked in.
     """
     style = checkpoint.provenance.get("text_style")
-    suites = tuple(options.puzzles.split(","))
-    lanes: tuple[Any, ...] = tuple(options.lane.split(","))
+    suites = tuple(names_in(options.puzzles))
+    lanes: tuple[Any, ...] = tuple(names_in(options.lane))
     if style in LETTER_TASKS:
         task = LETTER_TASKS[str(style)]
         own, notation = BRACKET_DEPTHS if task is BracketTask else SEARCH_RUNS, LabelNotation(task())

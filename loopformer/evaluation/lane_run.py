@@ -8,7 +8,7 @@ from rich.console import Console
 from transformers.utils.logging import disable_progress_bar
 
 from loopformer import language_checkpoint
-from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
 from loopformer.evaluation.lane_outputs import OUTPUTS, score_outputs, write_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown

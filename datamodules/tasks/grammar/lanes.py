@@ -43,7 +43,7 @@ PLANTED = (0, 1, 2, 4)
 """How many of them are wrong, from the first on."""
 
 MOST_MOVES = 1_024
-"""Moves of a text in letters that are read; no reference run has half as many."""
+"""Moves of a text in letters that are read; every reference run has fewer."""
 
 _ASK: Mapping[Lane, Mapping[str, str]] = {
     "answer": dict.fromkeys(
