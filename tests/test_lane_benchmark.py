@@ -145,7 +145,7 @@ def test_without_a_chat_template_a_reply_ends_at_a_blank_line() -> None:
 
 
 def test_a_thought_has_a_budget_of_its_own() -> None:
-    options = GrammarOptions(lane="answer", puzzles="original", pairs=1, thinking_tokens=40)
+    options = GrammarOptions(lane="answer", puzzles="original", pairs=1, thinking_tokens=120)
     model = scripted(lambda _: 'S gives a.</think>\n\n{"accept": true}', chat=CHAT)
     group = evaluate(model, options)["lanes"]["answer"]["original"]
     assert group["yes"]["answer"] == 1.0
@@ -153,7 +153,29 @@ def test_a_thought_has_a_budget_of_its_own() -> None:
     assert all(text.endswith("<replying>") for text in model.lm.asked)
     endless = evaluate(scripted(lambda _: "hm " * 500, chat=CHAT), options)["lanes"]["answer"]["original"]
     assert endless["errors"] == {"capped_loop": 60}
-    assert endless["thought_tokens"]["largest"] > 40
+    assert endless["thought_tokens"] == endless["new_tokens"] == {"mean": 120.0, "largest": 120}
+
+
+@pytest.mark.parametrize(
+    ("reply", "thought", "new", "output", "tokens"),
+    [
+        ("S S</think> a b", 10, 4, "a b", (13, 10)),
+        ("S S</think> a b c d e", 13, 4, "a b c d", (14, 10)),
+        ("S S</think> a b", 9, 4, "<think>S S</think", (9, 9)),
+        ('{"accept": true}', 9, 60, '{"accept": true}', (16, 0)),
+        ('{"accept": true} S S S S S', 15, 4, '<think>{"accept": true}', (15, 15)),
+    ],
+    ids=["both within", "reply cut", "thought cut", "no thought", "a thought that reads like a reply"],
+)
+def test_thought_and_reply_are_cut_each_at_its_own_budget(
+    reply: str, thought: int, new: int, output: str, tokens: tuple[int, int]
+) -> None:
+    asked = {"lane": "answer", "puzzles": "original", "pairs": 1, "batch_size": 7}
+    options = GrammarOptions(thinking_tokens=thought, max_new_tokens=new, **asked)
+    outputs, items, _ = ask_lanes(scripted(lambda _: reply, chat=CHAT), options, lambda _: None, lambda _: None)
+    for one, row in zip(outputs, score_outputs(outputs, items), strict=True):
+        assert (one.output, (one.new_tokens, one.thought_tokens)) == (output, tokens)
+        assert row.score.answer == (output == '{"accept": true}' and row.item.accept)
 
 
 def test_a_reply_is_cut_at_its_own_budget_whatever_its_batch() -> None:

@@ -59,7 +59,8 @@ class GrammarOptions:
         pairs: yes and no puzzles of each family and level of each suite; None for all.
         listing: say in the prompts how the machine moves; None for what a model was trained with, yes for others.
         max_new_tokens: budget of each reply; None for twice the reference's number of tokens and 64 more.
-        thinking_tokens: further tokens for a thought that </think> closes, before the reply; 0 for no thought.
+        thinking_tokens: budget of a thought before the reply, which </think> closes; one that is not closed within it
+            is no reply. 0 for no thought.
     """
 
     machine: str = TRAINED

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +45,8 @@ RowT = TypeVar("RowT")
 BLANK_LINE = "\n\n"
 """Where a reply ends if the model was not trained for the lanes and has no chat template: tasks are apart by it."""
 
-THOUGHT_ENDS = "</think>"
+THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
+"""Around a thought. The first stands before a thought that was not closed, so that nobody takes it for a reply."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def find_items(asked: Asked, options: GrammarOptions) -> list[LaneItem]:
 
 @dataclass(frozen=True)
 class _Call:
-    """One prompt of one puzzle: its tokens, and its budget of new ones."""
+    """One prompt of one puzzle: its tokens, and the reply's budget of new ones."""
 
     item: LaneItem
     prompt: Prompt
@@ -190,8 +192,7 @@ class LaneAsker:
         ]
 
     def _budget(self, reference_tokens: int) -> int:
-        own = self._options.max_new_tokens or 2 * reference_tokens + 64
-        return own + self._options.thinking_tokens
+        return self._options.max_new_tokens or 2 * reference_tokens + 64
 
     def _rows(self, calls: Sequence[_Call], lane: Lane) -> list[dict[str, Any]]:
         rows = []
@@ -223,22 +224,41 @@ class LaneAsker:
 
     def _write(self, calls: Sequence[_Call]) -> list[dict[str, Any]]:
         """Let the model reply; each reply is cut at its own budget, whatever its batch's is."""
-        budget = max(call.budget for call in calls)
+        budget = max(call.budget for call in calls) + self._options.thinking_tokens
         responses = self._writer([call.ids for call in calls], budget)
         return [self._reply(call, response) for call, response in zip(calls, responses, strict=True)]
 
     def _reply(self, call: _Call, response: Response) -> dict[str, Any]:
-        within = response.tokens <= call.budget
-        kept = response if within else Response(response.ids[: call.budget], False, call.budget)
-        text, ended, thought = read_response(self._tokenizer, kept), kept.ended, None
-        if self._options.thinking_tokens:
-            head, mark, rest = text.rpartition(THOUGHT_ENDS)
-            # A thought that never ends is no reply: it is scored as what it is.
-            text = rest.lstrip() if mark else text
-            thought = len(self._encoder.encode([head + mark])[0]) if mark else kept.tokens
+        """Cut the thought at its budget and the reply at its own; a thought that is not closed by then is no reply."""
+        thinking = self._options.thinking_tokens
+        thought = self._thought(response, call.budget) if thinking else 0
+        if thought is None:
+            cut = _cut(response, thinking)
+            text = THOUGHT_BEGINS + read_response(self._tokenizer, cut).removeprefix(THOUGHT_BEGINS)
+            return {"output": text, "ended": False, "new_tokens": cut.tokens, "thought_tokens": cut.tokens}
+        kept = _cut(response, thought + call.budget)
+        text, ended = read_response(self._tokenizer, kept), kept.ended
+        if thought:
+            text = text.partition(THOUGHT_ENDS)[2].lstrip()
         if self._plain and BLANK_LINE in text:
             text, ended = text.split(BLANK_LINE, maxsplit=1)[0], True
-        return {"output": text, "ended": ended, "new_tokens": kept.tokens, "thought_tokens": thought}
+        told = thought if thinking else None
+        return {"output": text, "ended": ended, "new_tokens": kept.tokens, "thought_tokens": told}
+
+    def _thought(self, response: Response, budget: int) -> int | None:
+        """Return the tokens of the thought, None if it was not closed within its budget.
+
+        A response that ends within the reply's budget and closes no thought is a reply without one.
+        """
+
+        def closed(tokens: int) -> bool:
+            return THOUGHT_ENDS in read_response(self._tokenizer, Response(response.ids[:tokens], False, tokens))
+
+        size = len(response.ids)
+        if not closed(size):
+            return 0 if response.ended and response.tokens <= budget else None
+        tokens = bisect_left(range(size), True, key=closed)
+        return tokens if tokens <= self._options.thinking_tokens else None
 
 
 def ask_lanes(
@@ -294,6 +314,11 @@ def _outputs(rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: A
         merged = _joined(made) if first["lane"] == "states" else {}
         outputs.append(LaneOutput(**{**first, **merged, "notation": asked.notation_name}))
     return outputs
+
+
+def _cut(response: Response, budget: int) -> Response:
+    """Return what of a response lies within a budget."""
+    return response if response.tokens <= budget else Response(response.ids[:budget], False, budget)
 
 
 def _slices(rows: Sequence[RowT], size: int) -> Iterator[Sequence[RowT]]:

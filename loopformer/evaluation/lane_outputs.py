@@ -52,11 +52,12 @@ class LaneOutput:
         suite: the puzzle's suite.
         item: its name.
         lane: the lane.
-        output: the reply, of any type; in the lanes of single moves the list of replies.
+        output: the reply, of any type; in the lanes of single moves the list of replies. A thought that was not closed
+            within its budget stands there behind "<think>", and is no reply.
         planted: wrong moves of the planted history, None without one.
         ended: whether the reply ended within its budget.
-        new_tokens: tokens written, None where nobody counted.
-        thought_tokens: tokens of the thought before the reply; None without one.
+        new_tokens: tokens written, those of a thought included; None where nobody counted.
+        thought_tokens: tokens of the thought before the reply; None where there could be none.
         notation: "json" or "letters".
     """
 

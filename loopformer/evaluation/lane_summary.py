@@ -34,8 +34,8 @@ class ScoredLane:
         lane: the lane.
         score: what the model's replies scored.
         planted: wrong moves of the planted history, None without one.
-        new_tokens: tokens written, None where nobody counted.
-        thought_tokens: tokens of the thought; None without one.
+        new_tokens: tokens written, those of a thought included; None where nobody counted.
+        thought_tokens: tokens of the thought; None where there could be none.
     """
 
     item: LaneItem
