@@ -99,8 +99,9 @@ class ProcedureTextDataModule(StagedDataModule):
                 raise ValueError(f"{name}: got {value}; use 0 or more")
         if style not in STYLES:
             raise ValueError(f"style: got {style!r}; use one of {', '.join(STYLES)}")
-        if train.procedure.labels != validation.procedure.labels:
-            raise ValueError("validation: its labels are not those of train; take both from one task")
+        ours, theirs = train.procedure.task_name, validation.procedure.task_name
+        if ours != theirs:
+            raise ValueError(f"validation: its task is {theirs}, that of train {ours}; take both from one task")
         self.train_source, self.validation = train, validation
         self.text_style, self.generated, self.seed = style, generated, seed
         self._encoder = TextEncoder(tokenizer)

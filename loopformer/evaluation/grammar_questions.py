@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datamodules.grammar_sources import BracketDepths, SearchRuns, permute
 from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
-from datamodules.tasks.grammar.lane_suites import SUITES
+from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
+from datamodules.tasks.grammar.lane_suites import BRACKETS, SUITES, string_items, suite_items
 from datamodules.tasks.grammar.lanes import LANES, MOST_MOVES
 from datamodules.tasks.grammar.search_task import QUESTIONS, SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
@@ -157,3 +158,28 @@ def search_questions(options: GrammarOptions) -> Questions:
             f"grammar.longest: no run of {','.join(families)} has at most {options.longest} moves; raise it"
         )
     return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
+
+
+def suite_puzzles(suite: str, options: GrammarOptions, permuted: bool = False) -> list[LaneItem]:
+    """Return all puzzles of a suite as the lanes ask them.
+
+    Args:
+        suite: one of `PUZZLES`.
+        options: decide the suites that looped models are asked.
+        permuted: every string of brackets in an alphabet of its own, the looped models'.
+    """
+    if suite == BRACKET_DEPTHS:
+        # The suite of brackets within these questions is asked under its own name.
+        return string_items(bracket_questions(replace(options, suite=False), permuted).instances, suite)
+    if suite == SEARCH_RUNS:
+        puzzles = search_questions(options).instances
+        return [search_item(replace(one, name=f"{suite}-{at}"), suite) for at, one in enumerate(puzzles)]
+    if suite == BRACKETS and permuted:
+        fixed = bracket_suite()[:46]
+        strings = permute(strings_of(fixed), EVALUATION_SEED + 1)
+        own = [
+            replace(puzzle, alphabet=string.alphabet or puzzle.alphabet, string=string.symbols)
+            for puzzle, string in zip(fixed, strings, strict=True)
+        ]
+        return [bracket_item(puzzle, suite) for puzzle in own]
+    return suite_items(suite)

@@ -14,16 +14,16 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from datamodules.tasks.grammar.arms import EVALUATED, LETTER_TASKS, TrainedLanes
 from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.grammar.checker import check_move
-from datamodules.tasks.grammar.lane_items import LaneItem, search_item
+from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
-from datamodules.tasks.grammar.lane_suites import BRACKETS, first_pairs, string_items, suite_items
+from datamodules.tasks.grammar.lane_suites import first_pairs
 from datamodules.tasks.grammar.lanes import PLANTED, SINGLE_MOVES, JsonNotation, LabelNotation, Lane, Notation, Prompt
 from datamodules.text import TextEncoder
 from loopformer.evaluation.grammar_questions import (
@@ -31,8 +31,7 @@ from loopformer.evaluation.grammar_questions import (
     SEARCH_RUNS,
     TRAINED,
     GrammarOptions,
-    bracket_questions,
-    search_questions,
+    suite_puzzles,
 )
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
 from loopformer.evaluation.name_list import names_in
@@ -82,7 +81,7 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
     lanes: tuple[Any, ...] = tuple(names_in(options.lane))
     if style in LETTER_TASKS:
         task = LETTER_TASKS[str(style)]
-        own, notation = BRACKET_DEPTHS if task is BracketTask else SEARCH_RUNS, LabelNotation(task())
+        own, notation = BRACKET_DEPTHS if isinstance(task, BracketTask) else SEARCH_RUNS, LabelNotation(task)
         lanes = ("written",) if options.lane == TRAINED else lanes
         if odd := [lane for lane in lanes if lane not in notation.lanes]:
             raise ValueError(
@@ -105,20 +104,10 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
 
 
 def find_items(asked: Asked, options: GrammarOptions) -> list[LaneItem]:
-    """Return the puzzles of an evaluation."""
-    found: list[LaneItem] = []
-    for suite in asked.suites:
-        if suite == BRACKET_DEPTHS:
-            # The suite of brackets within these questions is asked under its own name.
-            found += string_items(bracket_questions(replace(options, suite=False)).instances, suite)
-        elif suite == SEARCH_RUNS:
-            puzzles = search_questions(options).instances
-            found += [search_item(replace(one, name=f"{suite}-{at}"), suite) for at, one in enumerate(puzzles)]
-        else:
-            items = suite_items(suite)
-            # In letters both alphabets of brackets are one, and ask the same questions.
-            half = suite == BRACKETS and asked.notation_name == LETTERS
-            found += items[: len(items) // 2] if half else items
+    """Return the puzzles of an evaluation, those that its notation does not ask included."""
+    task = asked.notation.task if isinstance(asked.notation, LabelNotation) else None
+    permuted = isinstance(task, BracketTask) and task.permuted
+    found = [item for suite in asked.suites for item in suite_puzzles(suite, options, permuted)]
     return first_pairs(found, options.pairs)
 
 
@@ -155,7 +144,7 @@ class LaneAsker:
         """Ask batch after batch; yield the number of replies and their rows."""
         size = self._options.batch_size
         for lane in self._asked.lanes:
-            able = [item for item in items if can_ask(item, lane)]
+            able = [item for item in items if self._asks(item, lane)]
             if lane == "gym":
                 for group in _slices(sorted(able, key=lambda item: len(item.moves)), size):
                     yield len(group), self._gym(group)
@@ -170,8 +159,11 @@ class LaneAsker:
             {"states": len(item.moves), "planted": len(PLANTED)}.get(lane, 1)
             for lane in self._asked.lanes
             for item in items
-            if can_ask(item, lane)
+            if self._asks(item, lane)
         )
+
+    def _asks(self, item: LaneItem, lane: Lane) -> bool:
+        return can_ask(item, lane) and self._asked.notation.asks(item)
 
     def _calls(self, item: LaneItem, lane: Lane) -> list[_Call]:
         asked = prompts(item, lane, self._asked.notation, self._asked.listing)
@@ -281,12 +273,16 @@ def ask_lanes(
         What it wrote, the puzzles, and how it was asked.
 
     Raises:
-        ValueError: see `find_asked`.
+        ValueError: see `find_asked`; or the model cannot be asked these puzzles.
     """
     asked = find_asked(checkpoint, options)
     items = find_items(asked, options)
     asker = LaneAsker(checkpoint, asked, options, partial_results)
-    begin(asker.count(items))
+    if not (count := asker.count(items)):
+        raise ValueError(
+            f"grammar.puzzles: nothing of {','.join(asked.suites)} can be asked in {','.join(asked.lanes)}; use others"
+        )
+    begin(count)
     rows: list[dict[str, Any]] = []
     for size, found in asker.rows(items):
         rows += found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -40,6 +41,7 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         "checkpoint": model.source,
         "digests": {**model.digests(), "items": items_digest(items)},
         **_told(asked, options),
+        "left_out": dict(Counter(item.suite for item in items if not asked.notation.asks(item))),
         "trained_steps": list(model.provenance.get("trained_counts", ())),
     }
     write_outputs(place.output / OUTPUTS, outputs, overwrite=True)

@@ -236,6 +236,8 @@ def markdown(summary: dict[str, Any]) -> str:
                     [f"{lane}{more}", f"{suite} ({cell['n']})", *_shares(cell, ("answer", "complete", "prefix"))]
                 )
     lines = _table(heads, rows)
+    if left_out := summary.get("left_out"):
+        lines += ["", f"Puzzles not asked, since letters cannot write them or write them twice: {_counts(left_out)}"]
     for lane, suites in summary["lanes"].items():
         for suite, group in suites.items():
             lines += ["", *_breakdown_table(lane, suite, group)]
