@@ -318,6 +318,10 @@ def test_files_of_outputs_are_strict(tmp_path: Path) -> None:
         "new_tokens=-1": {**line, "new_tokens": -1},
         "item=3": {**line, "item": 3},
         "got a list": [1],
+        "made: got .*cue_free needs null": {**line, "made": {"longest": 9}},
+        "made: got None; bracket_depths needs exactly depths, per_depth": {**line, "suite": "bracket_depths"},
+        "made.per_depth: got '4'": {**line, "suite": "bracket_depths", "made": {"depths": "2", "per_depth": "4"}},
+        "grammar.depths: got 0": {**line, "suite": "bracket_depths", "made": {"depths": "0", "per_depth": 4}},
     }
     path = tmp_path / "outputs.jsonl"
     for message, content in bad.items():
@@ -331,9 +335,9 @@ def test_files_of_outputs_are_strict(tmp_path: Path) -> None:
         score_outputs(read_outputs(path), [YES])
     path.write_text(json.dumps(line))
     with pytest.raises(ValueError, match="1 of the 240 replies of cue_free"):
-        check_complete(score_outputs(read_outputs(path), [ITEM]))
+        check_complete(list(read_outputs(path)), [*SEARCH.values()])
     with pytest.raises(ValueError, match="there are none"):
-        check_complete([])
+        check_complete([], [])
 
 
 def test_a_file_is_scored_without_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

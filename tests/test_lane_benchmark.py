@@ -21,10 +21,10 @@ from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lanes import HISTORY
 from loopformer import language_checkpoint
 from loopformer.backbone import ScratchBackbone
-from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.lane_benchmark import ask_lanes, find_asked, find_items
 from loopformer.evaluation.lane_outputs import score_outputs
-from loopformer.evaluation.lane_summary import markdown, summarize_lanes
+from loopformer.evaluation.lane_summary import summarize_lanes
 from loopformer.language_checkpoint import LanguageCheckpoint, is_language_model
 from loopformer.language_model import LanguageModel
 from loopformer.tokenizer import tiny_tokenizer, tiny_words
@@ -188,50 +188,6 @@ def test_a_reply_is_cut_at_its_own_budget_whatever_its_batch() -> None:
         made.append([(one.item, one.output, one.new_tokens, one.ended) for one in outputs])
     assert made[0] == made[1]
     assert not any(ended for *_, ended in made[0])
-
-
-@pytest.mark.parametrize("task", ["BracketTask", "PermutedBracketTask", "SearchTask"])
-def test_a_model_of_letters_is_asked_what_looped_ones_are(task: str) -> None:
-    options = GrammarOptions(depths="2,4", per_depth=4, longest=9, letterings=1)
-    replies: dict[str, str] = {}
-    model = scripted(replies.__getitem__, f"procedure/{task}/steps")
-    replies |= perfect_script(model, options)
-    summary = evaluate(model, options)
-    suite = "search_runs" if task == "SearchTask" else "bracket_depths"
-    group = summary["lanes"]["written"][suite]
-    assert (group["complete"], group["answer"], group["errors"]) == (1.0, 1.0, {})
-    permuted = task == "PermutedBracketTask"
-    assert all(text.startswith("Rules: ") == (permuted or task == "SearchTask") for text in model.lm.asked)
-    if task != "SearchTask":
-        looped = bracket_questions(options, permuted)
-        assert {looped.task.prompt(one, "executor") for one in looped.instances} >= set(model.lm.asked)
-        assert {depth: cell["yes"]["n"] for depth, cell in group["by_level"].items()} == {"2": 4, "4": 4}
-        more = GrammarOptions(lane="written,planted", puzzles="brackets,bracket_depths", depths="3", per_depth=2)
-        replies |= perfect_script(model, more)
-        both = evaluate(model, more)["lanes"]
-        assert both["written"]["brackets"]["n"] == 46
-        assert both["planted"]["bracket_depths"]["complete"] == 1.0
-        asked = find_asked(model, more)
-        suite = [item for item in find_items(asked, more) if item.suite == "brackets" and asked.notation.asks(item)]
-        texts = [asked.notation.ask(item, "written", False) for item in suite]
-        assert texts == [looped.task.prompt(one, "executor") for one in looped.instances[-46:]]
-    with pytest.raises(ValueError, match="answer is not for a model that writes letters"):
-        ask_lanes(model, GrammarOptions(lane="answer"), print, print)
-
-
-def test_puzzles_that_letters_cannot_write_are_left_out_and_counted(tmp_path: Path) -> None:
-    """Chains of 9 and 17 nonterminals are too long for the letters s to z."""
-    model = scripted(lambda _: " S", "procedure/SearchTask/steps")
-    options = GrammarOptions(puzzles="cue_free")
-    outputs, items, asked = ask_lanes(model, options, lambda _: None, lambda _: None)
-    left_out = {item.name for item in items if not asked.notation.asks(item)}
-    assert len(left_out) == 16
-    assert all(name.startswith(("chain_depth-8", "chain_depth-16")) for name in left_out)
-    assert {one.item for one in outputs} == {item.name for item in items} - left_out
-    summary = {**summarize_lanes(score_outputs(outputs, items)), "left_out": {"cue_free": 16}}
-    assert "since letters cannot write them or write them twice: cue free 16" in markdown(summary)
-    with pytest.raises(ValueError, match=r"grammar\.puzzles: brackets is not for .* use suites of the search"):
-        ask_lanes(model, GrammarOptions(puzzles="brackets"), print, print)
 
 
 @pytest.mark.parametrize(

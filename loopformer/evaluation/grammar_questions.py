@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,12 @@ MACHINES = {"brackets": MOVE_LABELS, "permuted_brackets": MOVE_LABELS, "search":
 
 EVALUATION_SEED = 11
 """Seed of the benchmark's strings; the validation during training uses another."""
+
+MADE_WITH: Mapping[str, tuple[str, ...]] = {
+    BRACKET_DEPTHS: ("depths", "per_depth"),
+    SEARCH_RUNS: ("families", "suites", "longest", "letterings"),
+}
+"""Options that decide the puzzles of a suite."""
 
 DEEPEST = MOST_MOVES // 2 - 12
 """Most openers of a string: its run has two moves an opener and two more, and letters are read up to `MOST_MOVES`."""
@@ -158,6 +164,32 @@ def search_questions(options: GrammarOptions) -> Questions:
             f"grammar.longest: no run of {','.join(families)} has at most {options.longest} moves; raise it"
         )
     return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
+
+
+def made_with(suite: str, options: GrammarOptions) -> dict[str, Any] | None:
+    """Return the options that decide the puzzles of a suite, as plain JSON data; None for a fixed suite."""
+    return {name: getattr(options, name) for name in MADE_WITH[suite]} if suite in MADE_WITH else None
+
+
+def options_of(suite: str, made: object) -> GrammarOptions:
+    """Return options that make the puzzles of a suite again.
+
+    Args:
+        suite: name of the suite.
+        made: what `made_with` returned.
+
+    Raises:
+        ValueError: it is not of that form, or an option is out of range.
+    """
+    names = MADE_WITH.get(suite, ())
+    if not names and made is None:
+        return GrammarOptions()
+    if not names or not isinstance(made, dict) or set(made) != set(names):
+        raise ValueError(f"made: got {made!r}; {suite} needs {'exactly ' + ', '.join(names) if names else 'null'}")
+    for name, value in made.items():
+        if type(value) is not type(getattr(GrammarOptions, name)):
+            raise ValueError(f"made.{name}: got {value!r}; use a value such as {getattr(GrammarOptions, name)!r}")
+    return GrammarOptions(**made)
 
 
 def suite_puzzles(suite: str, options: GrammarOptions, permuted: bool = False) -> list[LaneItem]:

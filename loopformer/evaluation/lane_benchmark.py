@@ -31,6 +31,7 @@ from loopformer.evaluation.grammar_questions import (
     SEARCH_RUNS,
     TRAINED,
     GrammarOptions,
+    made_with,
     suite_puzzles,
 )
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
@@ -287,7 +288,7 @@ def ask_lanes(
     for size, found in asker.rows(items):
         rows += found
         advance(size)
-    return _outputs(rows, items, asked), items, asked
+    return _outputs(rows, items, asked, options), items, asked
 
 
 def items_digest(items: Sequence[LaneItem]) -> str:
@@ -296,7 +297,9 @@ def items_digest(items: Sequence[LaneItem]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _outputs(rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: Asked) -> list[LaneOutput]:
+def _outputs(
+    rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: Asked, options: GrammarOptions
+) -> list[LaneOutput]:
     """Put the rows in the order of lanes and puzzles; replies to single states become one list a puzzle."""
     order = {item.key: at for at, item in enumerate(items)}
     calls: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
@@ -308,7 +311,8 @@ def _outputs(rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: A
         made.sort(key=lambda row: row["place"])
         first = {name: value for name, value in made[0].items() if name != "place"}
         merged = _joined(made) if first["lane"] == "states" else {}
-        outputs.append(LaneOutput(**{**first, **merged, "notation": asked.notation_name}))
+        told = {"notation": asked.notation_name, "made": made_with(first["suite"], options)}
+        outputs.append(LaneOutput(**{**first, **merged, **told}))
     return outputs
 
 

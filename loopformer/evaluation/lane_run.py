@@ -9,7 +9,7 @@ from rich.console import Console
 from transformers.utils.logging import disable_progress_bar
 
 from loopformer import language_checkpoint
-from loopformer.evaluation.grammar_questions import GrammarOptions
+from loopformer.evaluation.grammar_questions import GrammarOptions, made_with
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
 from loopformer.evaluation.lane_outputs import OUTPUTS, score_outputs, write_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown
@@ -41,6 +41,7 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         "checkpoint": model.source,
         "digests": {**model.digests(), "items": items_digest(items)},
         **_told(asked, options),
+        "made": {suite: made for suite in asked.suites if (made := made_with(suite, options)) is not None},
         "left_out": dict(Counter(item.suite for item in items if not asked.notation.asks(item))),
         "trained_steps": list(model.provenance.get("trained_counts", ())),
     }
