@@ -207,6 +207,15 @@ def test_replies_of_any_shape_have_a_score(name: str, notation: str, tmp_path: P
         assert score_outputs(read_outputs(tmp_path / "o.jsonl"), [item])[0].score.error is not None
 
 
+def test_a_number_of_thousands_of_digits_is_one_wrong_reply(tmp_path: Path) -> None:
+    """Python refuses to read it; it is malformed like any other number, alone or in a list of replies."""
+    line = json.dumps({"suite": ITEM.suite, "item": ITEM.name, "lane": "LANE", "output": "HUGE"})
+    path, digits = tmp_path / "outputs.jsonl", "1" * 5_000
+    lanes = {"answer": digits, "written": "-" + digits, "gym": f"[{digits}]", "states": digits}
+    path.write_text("\n".join(line.replace("LANE", lane).replace('"HUGE"', text) for lane, text in lanes.items()))
+    assert {row.score.error for row in score_outputs(read_outputs(path), [ITEM])} == {"malformed"}
+
+
 def test_letters_are_read_as_the_moves_they_stand_for() -> None:
     item, letters = BRACKETS["brackets-1-2-2-yes"], LabelNotation(BracketTask())
     text = letters.run(item, item.moves)

@@ -39,6 +39,7 @@ from datamodules.tasks.grammar.lanes import (
 from datamodules.tasks.grammar.search_task import SearchTask
 from loopformer.errors import one_line_errors
 from loopformer.evaluation.grammar_questions import PUZZLES, options_of, suite_puzzles
+from loopformer.evaluation.json_lines import read_object
 from loopformer.evaluation.lane_summary import ScoredLane, markdown, summarize_lanes
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import SUMMARY, atomic_path, refuse_finished, write_text
@@ -101,12 +102,7 @@ def read_outputs(path: Path) -> Iterator[LaneOutput]:
 
 
 def _parsed(line: str, place: str) -> LaneOutput:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: it is no JSON ({error}); write one object a line") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{place}: got a {type(found).__name__}; write one JSON object a line")  # noqa: TRY004
+    found = read_object(line, place)
     fields = LaneOutput.__dataclass_fields__
     for name in ("suite", "item", "lane", "output"):
         if name not in found:
