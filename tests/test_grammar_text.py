@@ -282,3 +282,7 @@ def test_moves_are_single_tokens_of_the_tokenizer_from_scratch() -> None:
 def test_pool_of_the_command_line_is_checked_at_once() -> None:
     with pytest.raises(ValueError, match="families"):
         SearchPool(families=["loops"])
+    for depth in (-1, 8, 10**9):
+        with pytest.raises(ValueError, match=rf"max_depth: got {depth}; use 0 to 7"):
+            BracketPool(depth)
+    assert {item.accept for item in BracketPool(0).items()} == {True, False}
