@@ -205,6 +205,9 @@ def test_written_runs_are_those_of_the_looped_models_data(stream) -> None:
     assert text.style == f"procedure/{stream.procedure.task_name}/steps"
     assert vars(LETTER_TASKS[text.style]).get("permuted") == vars(stream.procedure).get("permuted")
     assert sum(len(batch) for batch in text.val_dataloader()) == len(validation.instances())
+    assert text.benchmarks == ("grammar",)
+    for style in ("answer", "trace"):
+        assert ProcedureTextDataModule(TOKENIZER, stream, validation, style=style).benchmarks == (), "nothing asks it"
     if permuted:
         with pytest.raises(ValueError, match="validation: its task is BracketTask, that of train PermutedBracketTask"):
             ProcedureTextDataModule(TOKENIZER, stream, BracketDepths([2], 2))

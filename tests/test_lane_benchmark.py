@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -227,11 +227,11 @@ def test_how_a_model_is_asked_follows_its_training() -> None:
     assert find_asked(untrained, GrammarOptions(lane="answer,gym")).listing
 
 
-def saved(folder: Path, style: str | None = None) -> Path:
+def saved(folder: Path, style: str | None = None, benchmarks: Sequence[str] = ("grammar",)) -> Path:
     torch.manual_seed(0)
     network = LanguageModel(ScratchBackbone(CONFIG))
     language_checkpoint.save(
-        folder, network, {}, {} if style is None else {"text_style": style, "benchmarks": ["grammar"]}
+        folder, network, {}, {} if style is None else {"text_style": style, "benchmarks": list(benchmarks)}
     )
     return folder
 

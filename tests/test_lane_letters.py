@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_lane_benchmark import evaluate, perfect_script, scripted
+from test_lane_benchmark import evaluate, perfect_script, saved, scripted
 
 from datamodules.tasks.grammar.arms import LETTER_TASKS
 from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions
@@ -73,6 +73,20 @@ def test_what_looped_models_are_asked_is_scored_again_from_its_file(style: str |
     write_outputs(tmp_path / "both.jsonl", [*outputs, *other])
     with pytest.raises(ValueError, match=r"made with .* and with .*; score these files apart"):
         run(tmp_path / "both.jsonl", tmp_path / "more")
+
+
+@pytest.mark.parametrize("style", ["answer", "trace"])
+def test_a_style_that_no_lane_asks_is_told(style: str, tmp_path: Path) -> None:
+    told = f"procedure/BracketTask/{style}"
+    with pytest.raises(
+        ValueError, match=rf"trained to write {told}, which no benchmark asks; train it with style: steps"
+    ):
+        find_asked(scripted(str, told), GrammarOptions())
+    assert find_asked(scripted(str, told), GrammarOptions(lane="answer")).lanes == ("answer",)
+    card = (saved(tmp_path / "m", told, []) / "README.md").read_text()
+    assert "No benchmark asks a model of this kind." in card
+    assert "evaluate.py" not in card
+    assert "--benchmark grammar" in (saved(tmp_path / "n", told) / "README.md").read_text()
 
 
 def test_puzzles_that_letters_cannot_write_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ CELLS = None
 
 InstanceT = TypeVar("InstanceT")
 
+PROCEDURE = "procedure/"
+"""How the styles of text of these tasks begin in a checkpoint's provenance."""
+
 TextStyle = Literal["answer", "steps", "trace"]
 """What an ordinary model writes: the last label, every label, or every label with every named field."""
 
@@ -144,7 +147,7 @@ def trace_line(label: str, fields: Mapping[str, str]) -> str:
 
 def style_name(procedure: Procedure[Any], style: TextStyle) -> str:
     """Return task and style as one word for a checkpoint's provenance, such as "procedure/BracketTask/steps"."""
-    return f"procedure/{procedure.task_name}/{style}"
+    return f"{PROCEDURE}{procedure.task_name}/{style}"
 
 
 def _value(labels: LabelSet | None, value: int) -> str:

@@ -25,6 +25,7 @@ from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lane_suites import first_pairs
 from datamodules.tasks.grammar.lanes import PLANTED, SINGLE_MOVES, JsonNotation, LabelNotation, Lane, Notation, Prompt
+from datamodules.tasks.procedure import PROCEDURE
 from datamodules.text import TextEncoder
 from loopformer.evaluation.grammar_questions import (
     BRACKET_DEPTHS,
@@ -74,8 +75,8 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
     """Resolve lanes, puzzles and prompts of a model.
 
     Raises:
-        ValueError: the lane is "trained", and the model's folder does not tell which that is; or a lane that a model
-            trained on a looped model's data cannot be asked in.
+        ValueError: the lane is "trained", and the model's folder does not tell which that is, or tells a style of text
+            that no lane asks; or a lane that a model trained on a looped model's data cannot be asked in.
     """
     style = checkpoint.provenance.get("text_style")
     suites = tuple(names_in(options.puzzles))
@@ -92,6 +93,11 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
         return Asked(lanes, (own,) if options.puzzles == TRAINED else suites, notation, LETTERS, False, True)
     trained = TrainedLanes.parse(style)
     if options.lane == TRAINED:
+        if str(style).startswith(PROCEDURE):
+            raise ValueError(
+                f"checkpoint: {checkpoint.source} was trained to write {style}, which no benchmark asks; train it with "
+                "style: steps, or choose --grammar.lane to ask it like any other model"
+            )
         if trained is None:
             raise ValueError(
                 f"grammar.lane: {checkpoint.source} does not tell its lane; choose --grammar.lane, such as answer"
