@@ -45,7 +45,7 @@ from loopformer.evaluation.curves import read_curves, write_curves
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.generated_benchmark import TraceOptions
 from loopformer.evaluation.generated_run import run_generated
-from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
 from loopformer.evaluation.lane_run import run_lanes

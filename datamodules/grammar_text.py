@@ -33,6 +33,9 @@ from datamodules.text_rows import TextRows, length_groups
 
 logger = logging.getLogger(__name__)
 
+DEEPEST = 7
+"""Most openers of all openings times all closings: 21,845 strings already."""
+
 
 class PuzzlePool(ABC):
     """Where the puzzles of training or validation come from."""
@@ -78,10 +81,15 @@ class BracketPool(PuzzlePool):
     equally many.
 
     Args:
-        max_depth: most openers.
+        max_depth: most openers, up to `DEEPEST`.
+
+    Raises:
+        ValueError: `max_depth` is out of range.
     """
 
     def __init__(self, max_depth: int = 4) -> None:
+        if not 0 <= max_depth <= DEEPEST:
+            raise ValueError(f"max_depth: got {max_depth}; use 0 to {DEEPEST}, the strings grow as 4^max_depth")
         self.max_depth = max_depth
 
     def items(self) -> list[LaneItem]:

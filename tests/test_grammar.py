@@ -245,7 +245,17 @@ def test_a_state_written_and_restored_resumes_identically(grammar, string, budge
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.pop("cut"), "exactly the keys"),
+        (lambda state: state.pop("cut"), "state: got the keys .* use exactly"),
+        (lambda state: state.update(string=5), "string: got 5"),
+        (lambda state: state.update(steps=-5), "steps: got -5"),
+        (lambda state: state.update(steps=9999), "steps: got 9999"),
+        (lambda state: state.update(steps=512), "steps: got 512"),
+        (lambda state: state.update(steps=0), "steps: got 0"),
+        (lambda state: state.update(verdict="reject"), "verdict: got 'reject'"),
+        (lambda state: state.update(verdict="unknown"), "verdict: got 'unknown'"),
+        (lambda state: state.update(verdict=["accept"]), "verdict: got"),
+        (lambda state: state["frames"][0].update(phase="await_bt"), r"frames\[0\].phase"),
+        (lambda state: state["frames"][1].update(phase="expanding"), r"frames\[1\].phase"),
         (lambda state: state.update(steps="3"), "steps '3'"),
         (lambda state: state.update(verdict="maybe"), "verdict"),
         (lambda state: state.update(max_depth=None), "limits"),
@@ -254,7 +264,8 @@ def test_a_state_written_and_restored_resumes_identically(grammar, string, budge
         (lambda state: state["frames"][0].update(tried=["p1"]), r"frames\[0\].tried"),
         (lambda state: state["frames"][0].update(tried=[]), r"frames\[0\].tried: empty"),
         (lambda state: state["frames"][1].update(phase="lost"), r"frames\[1\].phase"),
-        (lambda state: state["frames"].append("x"), r"frames\[2\]"),
+        (lambda state: state["frames"].append(state["frames"][1]), r"frames\[1\].phase: got 'entered'"),
+        (lambda state: state.update(frames=["x"]), r"frames\[0\]: got str"),
     ],
 )
 def test_a_state_that_cannot_be_is_refused(change, message):
@@ -264,6 +275,34 @@ def test_a_state_that_cannot_be_is_refused(change, message):
     change(state)
     with pytest.raises(GrammarError, match=message):
         Search.from_json(state)
+
+
+def test_the_start_state_is_before_the_first_move_and_without_a_verdict():
+    state = original_suite()[0].search().to_json()
+    for change in ({"verdict": "accept"}, {"verdict": "reject"}, {"verdict": "unknown", "steps": 512}, {"steps": 1}):
+        with pytest.raises(GrammarError, match=r"(verdict|steps): got"):
+            Search.from_json(state | change)
+    assert Search.from_json(state).run() == original_suite()[0].search().run()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"accept": "yes"}, "puzzle.accept: got 'yes'"),
+        ({"level": True}, "puzzle.level: got True"),
+        ({"name": None}, "puzzle.name: got None"),
+        ({"colour": 1}, "puzzle: got the keys"),
+        ({"string": 5}, "string: got 5"),
+        ({"string": "a"}, "string: got 'a'"),
+        ({"max_steps": 0}, "limits"),
+        ({"grammar": data_of(productions=[{"lhs": ["S"], "rhs": ["a"]}])}, r"p0.lhs: got \['S'\]"),
+    ],
+)
+def test_a_puzzle_that_cannot_be_is_refused(change, message):
+    with pytest.raises(GrammarError, match=message):
+        Puzzle.from_json(original_suite()[0].to_json() | change)
+    with pytest.raises(GrammarError, match="puzzle: got the keys ; use exactly name"):
+        Puzzle.from_json({})
 
 
 def test_the_engine_needs_neither_lark_nor_torch():

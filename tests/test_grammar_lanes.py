@@ -70,6 +70,9 @@ def test_a_perfect_model_scores_in_full_in_every_lane() -> None:
                 assert cell["answer"] == (None if lane in ("gym", "states") else 1.0), (lane, suite)
                 assert cell["complete"] == cell["prefix"] == (None if lane == "answer" else 1.0)
             assert all(kind["right"] == 1.0 for kind in group["moves"].values())
+            both = group["moves_by_answer"]
+            for kind, cell in group["moves"].items():
+                assert cell["n"] == sum(both[answer].get(kind, {"n": 0})["n"] for answer in ("yes", "no"))
     assert list(summary["lanes"]["planted"]["cue_free"]["planted"]) == [str(wrong) for wrong in PLANTED]
     for lane in ("written", "gym"):
         table = summary["answer_by_run"][lane]["brackets"]
@@ -204,6 +207,15 @@ def test_replies_of_any_shape_have_a_score(name: str, notation: str, tmp_path: P
         assert score_outputs(read_outputs(tmp_path / "o.jsonl"), [item])[0].score.error is not None
 
 
+def test_a_number_of_thousands_of_digits_is_one_wrong_reply(tmp_path: Path) -> None:
+    """Python refuses to read it; it is malformed like any other number, alone or in a list of replies."""
+    line = json.dumps({"suite": ITEM.suite, "item": ITEM.name, "lane": "LANE", "output": "HUGE"})
+    path, digits = tmp_path / "outputs.jsonl", "1" * 5_000
+    lanes = {"answer": digits, "written": "-" + digits, "gym": f"[{digits}]", "states": digits}
+    path.write_text("\n".join(line.replace("LANE", lane).replace('"HUGE"', text) for lane, text in lanes.items()))
+    assert {row.score.error for row in score_outputs(read_outputs(path), [ITEM])} == {"malformed"}
+
+
 def test_letters_are_read_as_the_moves_they_stand_for() -> None:
     item, letters = BRACKETS["brackets-1-2-2-yes"], LabelNotation(BracketTask())
     text = letters.run(item, item.moves)
@@ -290,6 +302,13 @@ def test_errors_and_intervals_by_hand() -> None:
     table = summary["answer_by_run"]["written"]["brackets"]
     assert (table["answer_right_run_complete"], table["answer_right_run_wrong"]) == (42, 4)
     assert sum(n for n in table.values() if isinstance(n, int)) == 46
+    assert (table["yes"]["answer_right_run_wrong"], table["no"]["answer_right_run_wrong"]) == (0, 4)
+    stated = group["stated_answer_by_run"]
+    assert (stated["answer_wrong_run_wrong"], stated["yes"]["answer_wrong_run_wrong"]) == (4, 0)
+    assert stated["no"]["answer_wrong_run_wrong"] == 4
+    kinds = group["moves_by_answer"]
+    assert (kinds["yes"]["CENTER"]["right"], kinds["no"]["CENTER"]["right"]) == (1.0, 19 / 23)
+    assert "POP" not in kinds["no"], "the first closer is wrong in every no string"
     lengths = [len(item.moves) for item in items if item.level == 16 and not item.accept]
     assert group["by_level"]["16"]["no"]["prefix"] == pytest.approx(sum((n - 2) / n for n in lengths) / 4)
 
@@ -308,6 +327,10 @@ def test_files_of_outputs_are_strict(tmp_path: Path) -> None:
         "new_tokens=-1": {**line, "new_tokens": -1},
         "item=3": {**line, "item": 3},
         "got a list": [1],
+        "made: got .*cue_free needs null": {**line, "made": {"longest": 9}},
+        "made: got None; bracket_depths needs exactly depths, per_depth": {**line, "suite": "bracket_depths"},
+        "made.per_depth: got '4'": {**line, "suite": "bracket_depths", "made": {"depths": "2", "per_depth": "4"}},
+        "grammar.depths: got 0": {**line, "suite": "bracket_depths", "made": {"depths": "0", "per_depth": 4}},
     }
     path = tmp_path / "outputs.jsonl"
     for message, content in bad.items():
@@ -321,9 +344,9 @@ def test_files_of_outputs_are_strict(tmp_path: Path) -> None:
         score_outputs(read_outputs(path), [YES])
     path.write_text(json.dumps(line))
     with pytest.raises(ValueError, match="1 of the 240 replies of cue_free"):
-        check_complete(score_outputs(read_outputs(path), [ITEM]))
+        check_complete(list(read_outputs(path)), [*SEARCH.values()])
     with pytest.raises(ValueError, match="there are none"):
-        check_complete([])
+        check_complete([], [])
 
 
 def test_a_file_is_scored_without_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,8 @@ from datamodules.tasks.procedure import UNDEFINED
 from evaluate import evaluate
 from loopformer import checkpoint
 from loopformer.evaluation.curves import read_curves
-from loopformer.evaluation.grammar_benchmark import GrammarOptions, bracket_questions, evaluate_grammar, trained_machine
+from loopformer.evaluation.grammar_benchmark import evaluate_grammar, trained_machine
+from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions, search_questions
 from loopformer.evaluation.grammar_summary import grammar_markdown, summarize_grammar
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.tokenizer import tiny_tokenizer
@@ -138,6 +139,8 @@ def test_mistakes_are_named() -> None:
         BracketDepths([0])
     with pytest.raises(ValueError, match=r"grammar\.slack"):
         GrammarOptions(slack=-1)
+    with pytest.raises(ValueError, match=r"grammar\.longest: no run of recursion has at most 1 moves"):
+        search_questions(GrammarOptions(families="recursion", longest=1))
     with pytest.raises(ValueError, match="view: got 'full'"):
         TASK.prompt(BracketString(()), "full")
 
@@ -254,11 +257,17 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
     assert spoilt["by_depth"]["2"]["yes"]["complete"] == spoilt["by_depth"]["4"]["no"]["complete"] == 1.0
     assert spoilt["by_depth"]["2"]["no"]["exact_stop"] == 0.0
     assert spoilt["moves"]["REJECT"]["instead"] == {"ACCEPT": 4}
+    assert spoilt["moves_by_answer"]["no"]["REJECT"]["right"] == 1 - 4 / spoilt["moves"]["REJECT"]["n"]
+    assert "ACCEPT" not in spoilt["moves_by_answer"]["no"]
+    assert all(cell["right"] == 1.0 for cell in spoilt["moves_by_answer"]["yes"].values())
     assert spoilt["answer_by_run"]["answer_wrong_run_wrong"] == 4
+    assert spoilt["answer_by_run"]["no"]["answer_wrong_run_wrong"] == 4
+    assert spoilt["answer_by_run"]["yes"]["answer_wrong_run_wrong"] == 0
     lengths = sorted(int(store.steps[row]) for row in wrong)
     assert sorted(map(int, spoilt["by_depth"]["2"]["no"]["first_errors"])) == sorted(set(lengths))
     assert spoilt["survival"]["yes"]["survival"][0] == 1.0
     assert "depth 2 | 100.0 | 0.0" in grammar_markdown(spoilt)
+    assert "| ACCEPT | 31 | 0 | 100.00 | - |" in grammar_markdown(spoilt)
     json.dumps(spoilt, allow_nan=False)
 
 

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from datamodules.tasks.grammar.audit import Guess, audit, bag_of_symbols, classify, report
+from datamodules.tasks.grammar.audit import Guess, audit, bag_of_symbols, bracket_questions, classify, report
+from datamodules.tasks.grammar.brackets import bracket_suite
 from datamodules.tasks.grammar.cheap_rules import CHEAP_RULES, LOCAL_RULES, blocks, edges, neighbours
 from datamodules.tasks.grammar.draws import draw_branching, draw_string
 from datamodules.tasks.grammar.grammar import make_grammar
@@ -174,6 +175,18 @@ def test_audit_finds_the_published_shortcuts():
     guesses = audit(count_a_suite())
     assert not all(guess.is_chance for guess in guesses)
     assert {guess.name: guess.correct for guess in guesses}["classifier: bag of symbols"] == 120
+
+
+def test_audit_of_the_suite_of_brackets():
+    """Counts tell nothing; neighbours do: every no string breaks at its first closer, beside the centre."""
+    scores = {guess.name: guess.correct for guess in audit(bracket_questions(bracket_suite()))}
+    assert scores["classifier: bag of symbols"] == 40
+    assert scores["two equal neighbours"] == scores["classifier: and of neighbours"] == 30
+    assert scores["all neighbours possible"] == scores["every letter in some rule"] == 46
+    for puzzle in bracket_suite():
+        at, closer_of = puzzle.string.index(puzzle.alphabet.centre), puzzle.alphabet.closer_of
+        around = [*puzzle.string[max(0, at - 1) : at], *puzzle.string[at + 1 : at + 2]]
+        assert puzzle.accept == (around == [] or closer_of.get(around[0]) == around[-1])
 
 
 def test_bag_of_symbols_cannot_tell_a_pair_apart(balanced):

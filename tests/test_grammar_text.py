@@ -15,7 +15,7 @@ from datamodules.grammar import GrammarDataModule
 from datamodules.grammar_sources import BracketDepths, BracketStream, SearchRuns, SearchStream
 from datamodules.grammar_text import BracketPool, BracketStrings, GrammarTextDataModule, SearchPool
 from datamodules.procedure_text import ProcedureTextDataModule
-from datamodules.tasks.grammar.arms import ARMS, EVALUATED, TrainedLanes, chosen_states, examples
+from datamodules.tasks.grammar.arms import ARMS, EVALUATED, LETTER_TASKS, TrainedLanes, chosen_states, examples
 from datamodules.tasks.grammar.balanced import balanced_suite
 from datamodules.tasks.grammar.brackets import TRAINING_ALPHABET
 from datamodules.tasks.grammar.grammar import Grammar
@@ -181,10 +181,13 @@ def test_bad_options_name_the_field(field: str) -> None:
         GrammarTextDataModule(TOKENIZER, train=BracketPool(), **{field: "oracle" if field == "arm" else -1})
 
 
-@pytest.mark.parametrize("stream", [BracketStream(), SearchStream()])
+@pytest.mark.parametrize("stream", [BracketStream(), BracketStream(permuted=True), SearchStream()])
 def test_written_runs_are_those_of_the_looped_models_data(stream) -> None:
     """The very same instances, batch by batch; each label is one token, and the end token closes the run."""
-    validation = BracketDepths([2], 2) if isinstance(stream, BracketStream) else SearchRuns(longest=9)
+    permuted = isinstance(stream, BracketStream) and stream.procedure.permuted
+    validation = (
+        BracketDepths([2], 2, permuted=permuted) if isinstance(stream, BracketStream) else SearchRuns(longest=9)
+    )
     text = ProcedureTextDataModule(TOKENIZER, stream, validation)
     looped = GrammarDataModule(TOKENIZER, stream, validation)
     for position in range(3):
@@ -199,9 +202,16 @@ def test_written_runs_are_those_of_the_looped_models_data(stream) -> None:
             prompt = view.input_ids[row, : int(view.lengths[row])].tolist()
             assert written.prompts()[row] == prompt
     assert text.stages == stream.stages
-    assert text.style == f"procedure/{type(stream.procedure).__name__}/steps"
+    assert text.style == f"procedure/{stream.procedure.task_name}/steps"
+    assert vars(LETTER_TASKS[text.style]).get("permuted") == vars(stream.procedure).get("permuted")
     assert sum(len(batch) for batch in text.val_dataloader()) == len(validation.instances())
-    with pytest.raises(ValueError, match="labels are not those"):
+    assert text.benchmarks == ("grammar",)
+    for style in ("answer", "trace"):
+        assert ProcedureTextDataModule(TOKENIZER, stream, validation, style=style).benchmarks == (), "nothing asks it"
+    if permuted:
+        with pytest.raises(ValueError, match="validation: its task is BracketTask, that of train PermutedBracketTask"):
+            ProcedureTextDataModule(TOKENIZER, stream, BracketDepths([2], 2))
+    with pytest.raises(ValueError, match="validation: its task is"):
         ProcedureTextDataModule(
             TOKENIZER, stream, SearchRuns(longest=9) if isinstance(stream, BracketStream) else BracketDepths([2], 2)
         )
@@ -275,3 +285,7 @@ def test_moves_are_single_tokens_of_the_tokenizer_from_scratch() -> None:
 def test_pool_of_the_command_line_is_checked_at_once() -> None:
     with pytest.raises(ValueError, match="families"):
         SearchPool(families=["loops"])
+    for depth in (-1, 8, 10**9):
+        with pytest.raises(ValueError, match=rf"max_depth: got {depth}; use 0 to 7"):
+            BracketPool(depth)
+    assert {item.accept for item in BracketPool(0).items()} == {True, False}

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lanes import HISTORY
 from loopformer import language_checkpoint
 from loopformer.backbone import ScratchBackbone
-from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.lane_benchmark import ask_lanes, find_asked, find_items
 from loopformer.evaluation.lane_outputs import score_outputs
 from loopformer.evaluation.lane_summary import summarize_lanes
@@ -78,7 +78,8 @@ def perfect_script(model: LanguageCheckpoint, options: GrammarOptions, frame: st
     known = {}
     for lane in asked.lanes:
         for item in find_items(asked, options):
-            calls = prompts(item, lane, asked.notation, asked.listing) if can_ask(item, lane) else []
+            able = can_ask(item, lane) and asked.notation.asks(item)
+            calls = prompts(item, lane, asked.notation, asked.listing) if able else []
             for at, prompt in enumerate(calls):
                 single = lane in ("gym", "states")
                 reply = item.moves[at].text() if single else reference(item, lane, asked.notation, prompt)
@@ -145,7 +146,7 @@ def test_without_a_chat_template_a_reply_ends_at_a_blank_line() -> None:
 
 
 def test_a_thought_has_a_budget_of_its_own() -> None:
-    options = GrammarOptions(lane="answer", puzzles="original", pairs=1, thinking_tokens=40)
+    options = GrammarOptions(lane="answer", puzzles="original", pairs=1, thinking_tokens=120)
     model = scripted(lambda _: 'S gives a.</think>\n\n{"accept": true}', chat=CHAT)
     group = evaluate(model, options)["lanes"]["answer"]["original"]
     assert group["yes"]["answer"] == 1.0
@@ -153,7 +154,29 @@ def test_a_thought_has_a_budget_of_its_own() -> None:
     assert all(text.endswith("<replying>") for text in model.lm.asked)
     endless = evaluate(scripted(lambda _: "hm " * 500, chat=CHAT), options)["lanes"]["answer"]["original"]
     assert endless["errors"] == {"capped_loop": 60}
-    assert endless["thought_tokens"]["largest"] > 40
+    assert endless["thought_tokens"] == endless["new_tokens"] == {"mean": 120.0, "largest": 120}
+
+
+@pytest.mark.parametrize(
+    ("reply", "thought", "new", "output", "tokens"),
+    [
+        ("S S</think> a b", 10, 4, "a b", (13, 10)),
+        ("S S</think> a b c d e", 13, 4, "a b c d", (14, 10)),
+        ("S S</think> a b", 9, 4, "<think>S S</think", (9, 9)),
+        ('{"accept": true}', 9, 60, '{"accept": true}', (16, 0)),
+        ('{"accept": true} S S S S S', 15, 4, '<think>{"accept": true}', (15, 15)),
+    ],
+    ids=["both within", "reply cut", "thought cut", "no thought", "a thought that reads like a reply"],
+)
+def test_thought_and_reply_are_cut_each_at_its_own_budget(
+    reply: str, thought: int, new: int, output: str, tokens: tuple[int, int]
+) -> None:
+    asked = {"lane": "answer", "puzzles": "original", "pairs": 1, "batch_size": 7}
+    options = GrammarOptions(thinking_tokens=thought, max_new_tokens=new, **asked)
+    outputs, items, _ = ask_lanes(scripted(lambda _: reply, chat=CHAT), options, lambda _: None, lambda _: None)
+    for one, row in zip(outputs, score_outputs(outputs, items), strict=True):
+        assert (one.output, (one.new_tokens, one.thought_tokens)) == (output, tokens)
+        assert row.score.answer == (output == '{"accept": true}' and row.item.accept)
 
 
 def test_a_reply_is_cut_at_its_own_budget_whatever_its_batch() -> None:
@@ -167,32 +190,20 @@ def test_a_reply_is_cut_at_its_own_budget_whatever_its_batch() -> None:
     assert not any(ended for *_, ended in made[0])
 
 
-@pytest.mark.parametrize("task", ["BracketTask", "SearchTask"])
-def test_a_model_of_letters_is_asked_what_looped_ones_are(task: str) -> None:
-    options = GrammarOptions(depths="2,4", per_depth=4, longest=9, letterings=1)
-    replies: dict[str, str] = {}
-    model = scripted(replies.__getitem__, f"procedure/{task}/steps")
-    replies |= perfect_script(model, options)
-    summary = evaluate(model, options)
-    suite = "bracket_depths" if task == "BracketTask" else "search_runs"
-    group = summary["lanes"]["written"][suite]
-    assert (group["complete"], group["answer"], group["errors"]) == (1.0, 1.0, {})
-    if task == "BracketTask":
-        assert {depth: cell["yes"]["n"] for depth, cell in group["by_level"].items()} == {"2": 4, "4": 4}
-        more = GrammarOptions(lane="written,planted", puzzles="brackets,bracket_depths", depths="3", per_depth=2)
-        replies |= perfect_script(model, more)
-        both = evaluate(model, more)["lanes"]
-        assert both["written"]["brackets"]["n"] == 46
-        assert both["planted"]["bracket_depths"]["complete"] == 1.0
-    with pytest.raises(ValueError, match="answer is not for a model that writes letters"):
-        ask_lanes(model, GrammarOptions(lane="answer"), print, print)
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [
         ({"lane": "think"}, "lane"),
         ({"lane": "answer,"}, "lane"),
+        ({"lane": "states,states"}, "lane"),
+        ({"puzzles": "original,brackets, original"}, "puzzles"),
+        ({"families": "loops"}, "families"),
+        ({"families": "recursion,recursion"}, "families"),
+        ({"suites": "count_b"}, "suites"),
+        ({"suites": "count_a,count_a"}, "suites"),
+        ({"depths": "2,0"}, "depths"),
+        ({"depths": "two"}, "depths"),
+        ({"depths": "4,501"}, "depths"),
         ({"puzzles": "chess"}, "puzzles"),
         ({"pairs": 0}, "pairs"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
@@ -216,11 +227,11 @@ def test_how_a_model_is_asked_follows_its_training() -> None:
     assert find_asked(untrained, GrammarOptions(lane="answer,gym")).listing
 
 
-def saved(folder: Path, style: str | None = None) -> Path:
+def saved(folder: Path, style: str | None = None, benchmarks: Sequence[str] = ("grammar",)) -> Path:
     torch.manual_seed(0)
     network = LanguageModel(ScratchBackbone(CONFIG))
     language_checkpoint.save(
-        folder, network, {}, {} if style is None else {"text_style": style, "benchmarks": ["grammar"]}
+        folder, network, {}, {} if style is None else {"text_style": style, "benchmarks": list(benchmarks)}
     )
     return folder
 

@@ -98,6 +98,20 @@ def test_outputs_of_any_shape_are_scored(tmp_path: Path) -> None:
     assert all(json.dumps(one.record(), allow_nan=False) for one in found)
 
 
+def test_a_number_of_thousands_of_digits_is_one_wrong_output(tmp_path: Path) -> None:
+    """Python refuses to read it; the lines beside it are scored all the same."""
+    names = [item.name for item in evaluation(SPLIT)]
+    texts = [json.dumps({**GOOD, "item": name, "output": "HUGE"}) for name in names[:2]]
+    path = tmp_path / "outputs.jsonl"
+    path.write_text("\n".join(text.replace('"HUGE"', digits * 5_000) for text, digits in zip(texts, "17", strict=True)))
+    with PythonSandbox() as sandbox:
+        found = score_outputs(read_outputs(path), sandbox)
+    assert [one.score.valid for one in found] == [False, False]
+    path.write_text(texts[0].replace('"seed": 0', f'"seed": {"1" * 5_000}'))
+    with pytest.raises(ValueError, match="line 1: seed=inf"):
+        list(read_outputs(path))
+
+
 GOOD = {"item": "composition-date-05", "arm": "stack", "seed": 0, "output": ""}
 
 

@@ -134,6 +134,7 @@ def test_bad_options_name_the_field(options: dict, field: str) -> None:
         ({"arm": "oracle"}, "arm"),
         ({"splits": "train"}, "splits"),
         ({"splits": ""}, "splits"),
+        ({"splits": "shift,shift"}, "splits: shift is given twice"),
         ({"batch_size": 0}, "batch_size"),
         ({"per_family": 0}, "per_family"),
     ],

@@ -19,6 +19,7 @@ from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import UNDEFINED
 from loopformer import checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_questions import search_questions
 from loopformer.evaluation.grammar_summary import summarize_grammar
 from loopformer.tokenizer import tiny_tokenizer
 
@@ -144,6 +145,18 @@ def test_search_model_trains_and_is_measured(tmp_path: Path) -> None:
     assert set(summary["by_family"]) == {"recursion", "nesting"}
     assert summary["by_family"]["recursion"]["trained"]["yes"]["n"] > 0
     json.dumps(summary, allow_nan=False)
+
+
+def test_the_search_is_asked_in_the_suites_named() -> None:
+    """count_a keeps the counts of every symbol: none of its no puzzles is one of the suites before."""
+    contents = {
+        suites: {puzzle.content() for puzzle in search_questions(GrammarOptions(suites=suites, longest=20)).instances}
+        for suites in ("original,cue_free", "count_a", "original, cue_free, count_a")
+    }
+    assert contents["count_a"]
+    assert not contents["count_a"] & contents["original,cue_free"]
+    assert len(contents["original, cue_free, count_a"]) > len(contents["original,cue_free"])
+    assert GrammarOptions().suites == "original,cue_free"
 
 
 def test_local_and_global_layers_of_the_search_recipe() -> None:

@@ -11,7 +11,8 @@ import torch
 from datamodules.graph_batcher import GraphBatcher
 from loopformer import checkpoint
 from loopformer.evaluation.controller import sweep_timer
-from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_benchmark import evaluate_grammar
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.grammar_summary import summarize_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, evaluate_graphs
 from loopformer.evaluation.summary import summarize

@@ -21,6 +21,9 @@ CELLS = None
 
 InstanceT = TypeVar("InstanceT")
 
+PROCEDURE = "procedure/"
+"""How the styles of text of these tasks begin in a checkpoint's provenance."""
+
 TextStyle = Literal["answer", "steps", "trace"]
 """What an ordinary model writes: the last label, every label, or every label with every named field."""
 
@@ -72,6 +75,11 @@ class Procedure(ABC, Generic[InstanceT]):
     labels: LabelSet
     views: ClassVar[tuple[str, ...]]
     fields: Mapping[str, LabelSet | None] = MappingProxyType({})
+
+    @property
+    def task_name(self) -> str:
+        """Name by which a checkpoint's provenance tells the task; a task whose prompts vary has one for each kind."""
+        return type(self).__name__
 
     @abstractmethod
     def prompt(self, instance: InstanceT, view: str) -> str:
@@ -137,10 +145,9 @@ def trace_line(label: str, fields: Mapping[str, str]) -> str:
     return "; ".join([label, *(f"{name}:{value}" for name, value in fields.items())])
 
 
-def style_name(procedure: Procedure[Any] | type[Procedure[Any]], style: TextStyle) -> str:
+def style_name(procedure: Procedure[Any], style: TextStyle) -> str:
     """Return task and style as one word for a checkpoint's provenance, such as "procedure/BracketTask/steps"."""
-    task = procedure if isinstance(procedure, type) else type(procedure)
-    return f"procedure/{task.__name__}/{style}"
+    return f"{PROCEDURE}{procedure.task_name}/{style}"
 
 
 def _value(labels: LabelSet | None, value: int) -> str:

@@ -7,8 +7,7 @@ of moves is not in the prompt: the stop rule finds the end, and the moves count 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,147 +18,25 @@ from torch import Tensor
 
 from datamodules.batch import IGNORE, Batch
 from datamodules.grammar import ASKED
-from datamodules.grammar_sources import BracketDepths, SearchRuns, permute
 from datamodules.procedure_batcher import ProcedureBatcher
-from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
-from datamodules.tasks.grammar.brackets import bracket_suite
-from datamodules.tasks.grammar.lane_suites import SUITES
-from datamodules.tasks.grammar.lanes import LANES
-from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
-from datamodules.tasks.grammar.suites import FAMILIES
-from datamodules.tasks.procedure import LabelSet, Procedure
+from datamodules.tasks.procedure import LabelSet
 from loopformer.checkpoint import Checkpoint
+from loopformer.evaluation.grammar_questions import (
+    MACHINES,
+    TRAINED,
+    GrammarOptions,
+    Questions,
+    bracket_questions,
+    search_questions,
+)
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 from loopformer.evaluation.partial import PartialTensors, number_types
 from loopformer.evaluation.trace import state_chunks
 from loopformer.looped import LoopedTransformer
 from loopformer.metrics.functional import stop_loop
 
-TRAINED = "trained"
-BRACKET_DEPTHS, SEARCH_RUNS = "bracket_depths", "search_runs"
-PUZZLES = (*SUITES, BRACKET_DEPTHS, SEARCH_RUNS)
-"""What an ordinary model may be asked: the suites, and what looped models are asked."""
-
-MACHINES = {"brackets": MOVE_LABELS, "permuted_brackets": MOVE_LABELS, "search": SEARCH_LABELS}
-"""Machines by name, with the labels of their moves."""
-
 NO_MOVE = "none"
 """Name of what a model of several tasks says when it says no move of this one."""
-
-EVALUATION_SEED = 11
-"""Seed of the benchmark's strings; the validation during training uses another."""
-
-
-@dataclass
-class GrammarOptions:
-    """What to evaluate. `depths` to `suite` are for brackets, `families` to `letterings` for the search.
-
-    Those from `lane` on are for ordinary language models (`loopformer.evaluation.lane_benchmark`); the others apply to
-    them in the puzzles "bracket_depths" and "search_runs".
-
-    Attributes:
-        machine: whose moves a looped model makes: "brackets", "permuted_brackets" (every string in an alphabet of its
-            own), "search", or "trained" for what its training asked. A model of several tasks has to be told.
-        depths: openers of the strings, such as "8,16,32".
-        per_depth: correct strings at each depth, and as many with one wrong closer.
-        suite: also run the 46 strings of the suite of brackets, written in the training alphabet.
-        families: families of search puzzles, such as "recursion,nesting".
-        longest: most moves of a search; all kinds of runs up to it are asked.
-        letterings: letterings of each kind of search.
-        slack: loops beyond the last move at which a stop still counts as late rather than missing.
-        batch_size: instances of one rollout, or prompts of one batch.
-        lane: how an ordinary model is asked, one lane or several apart by commas: answer, written, gym (next move, the
-            state held by the gym), states (every reference state on its own), planted (a run that begins with planted
-            moves); "trained" is the one it was trained for.
-        puzzles: suites that an ordinary model is asked, apart by commas: original, cue_free, count_a, count_b,
-            balanced, brackets, bracket_depths, search_runs; "trained" is bracket_depths or search_runs for a model
-            trained on a looped model's data, cue_free for others.
-        pairs: yes and no puzzles of each family and level of each suite; None for all.
-        listing: say in the prompts how the machine moves; None for what a model was trained with, yes for others.
-        max_new_tokens: budget of each reply; None for twice the reference's number of tokens and 64 more.
-        thinking_tokens: further tokens for a thought that </think> closes, before the reply; 0 for no thought.
-    """
-
-    machine: str = TRAINED
-    depths: str = "2,4,6,8,16,24,32,48,64"
-    per_depth: int = 64
-    suite: bool = True
-    families: str = "recursion,nesting"
-    longest: int = 40
-    letterings: int = 4
-    slack: int = 16
-    batch_size: int = 32
-    lane: str = TRAINED
-    puzzles: str = TRAINED
-    pairs: int | None = None
-    listing: bool | None = None
-    max_new_tokens: int | None = None
-    thinking_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("per_depth", "longest", "letterings", "batch_size", "pairs", "max_new_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"grammar.{name}: needs at least 1, got {value}")
-        if self.machine not in (TRAINED, *MACHINES):
-            raise ValueError(f"grammar.machine: {self.machine!r} is unknown; use {TRAINED}, {' or '.join(MACHINES)}")
-        for name in ("slack", "thinking_tokens"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"grammar.{name}: needs at least 0, got {getattr(self, name)}")
-        for name, known in (("lane", LANES), ("puzzles", PUZZLES)):
-            value = getattr(self, name)
-            odd = [one for one in value.split(",") if one not in known]
-            if odd and value != TRAINED:
-                raise ValueError(f"grammar.{name}: {odd[0]!r} is unknown; use {TRAINED}, or some of {','.join(known)}")
-        if self.thinking_tokens and "planted" in self.lane.split(","):
-            raise ValueError("grammar.thinking_tokens: lane planted begins the reply itself; use 0, or another lane")
-
-
-@dataclass
-class Questions:
-    """The instances of an evaluation.
-
-    Attributes:
-        task: their task.
-        instances: the instances.
-        facts: extra facts by name, one integer per instance.
-        fact_values: names of the codes of a fact.
-    """
-
-    task: Procedure[Any]
-    instances: Sequence[Any]
-    facts: dict[str, list[int]]
-    fact_values: dict[str, tuple[str, ...]]
-
-
-def bracket_questions(options: GrammarOptions, permuted: bool = False) -> Questions:
-    """Return the bracket strings of an evaluation: by depth, and the suite; each in its own alphabet, if `permuted`.
-
-    Raises:
-        ValueError: a depth is no number or below 1.
-    """
-    try:
-        depths = sorted({int(depth) for depth in options.depths.split(",")})
-    except ValueError:
-        raise ValueError(f"grammar.depths: {options.depths!r} is not of the form 8,16,32") from None
-    strings = BracketDepths(depths, options.per_depth, EVALUATION_SEED, permuted=permuted).instances()
-    # Both alphabets of the suite ask the same 46 questions once they are written in one alphabet.
-    suite = strings_of(bracket_suite()[:46]) if options.suite else []
-    suite = permute(suite, EVALUATION_SEED + 1) if permuted else suite
-    in_suite = [0] * len(strings) + [1] * len(suite)
-    return Questions(BracketTask(permuted=permuted), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
-
-
-def search_questions(options: GrammarOptions) -> Questions:
-    """Return the search puzzles of an evaluation: every kind of run up to a length.
-
-    Raises:
-        ValueError: unknown families.
-    """
-    families = [family.strip() for family in options.families.split(",")]
-    runs = SearchRuns(families, longest=options.longest, letterings=options.letterings, seed=EVALUATION_SEED)
-    instances = runs.instances()
-    return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
 
 
 def choose_questions(checkpoint: Checkpoint, options: GrammarOptions) -> Questions:

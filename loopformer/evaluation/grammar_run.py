@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from loopformer.checkpoint import Checkpoint
-from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
+from loopformer.evaluation.grammar_benchmark import evaluate_grammar
+from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.grammar_summary import grammar_markdown, grammar_table, summarize_grammar
 from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.progress import progress_bar

@@ -68,8 +68,12 @@ def summarize_grammar(store: OutcomeStore) -> dict[str, Any]:
             "beyond": _by_answer(outcome, outcome.steps > longest, accept),
         },
         "by_steps": {name: _by_answer(outcome, rows, accept) for name, rows in spans.items() if rows.any()},
-        "moves": _moves(store, outcome),
-        "answer_by_run": _cross_table(outcome),
+        "moves": _moves(store, outcome, torch.ones_like(accept)),
+        "moves_by_answer": {name: _moves(store, outcome, accept == value) for name, value in ANSWERS.items()},
+        "answer_by_run": {
+            **_cross_table(outcome),
+            **{name: _cross_table(_select(outcome, accept == value)) for name, value in ANSWERS.items()},
+        },
         "survival": {name: _survival(outcome, accept == value) for name, value in ANSWERS.items()},
     }
 
@@ -119,14 +123,14 @@ def _by_family(store: OutcomeStore, outcome: QueryOutcome, accept: Tensor) -> di
     }
 
 
-def _moves(store: OutcomeStore, outcome: QueryOutcome) -> dict[str, Any]:
-    """Accuracy of every kind of move, whatever came before, and what is written in its place."""
+def _moves(store: OutcomeStore, outcome: QueryOutcome, rows: Tensor) -> dict[str, Any]:
+    """Accuracy of every kind of move of some instances, whatever came before, and what is written in its place."""
     horizon = outcome.correct.shape[1]
-    rows = store.row.long()
-    reference, written = store.reference[rows, :horizon], store.letters[rows, :horizon]
+    row = store.row.long()
+    reference, written = store.reference[row, :horizon], store.letters[row, :horizon]
     table = {}
     for number, name in enumerate(store.metadata.labels):
-        of_kind = outcome.counted & (reference == number)
+        of_kind = outcome.counted & (reference == number) & rows[:, None]
         n, right = int(of_kind.sum()), int((of_kind & outcome.correct).sum())
         if not n:
             continue
@@ -198,6 +202,10 @@ def grammar_markdown(summary: dict[str, Any]) -> str:
     """The table as Markdown, in percent, and the accuracy of every kind of move."""
     head, rows = table_rows(summary)
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *("| " + " | ".join(r) + " |" for r in rows)]
-    lines += ["", "| move | runs' moves | right |", "|---|---|---|"]
-    lines += [f"| {name} | {cell['n']} | {100 * cell['right']:.2f} |" for name, cell in summary["moves"].items()]
+    lines += ["", "| move | moves yes | moves no | right yes | right no |", "|---|---|---|---|---|"]
+    for name in summary["moves"]:
+        cells = [summary["moves_by_answer"][answer].get(name) for answer in ANSWERS]
+        counts = [str(cell["n"] if cell else 0) for cell in cells]
+        shares = [f"{100 * cell['right']:.2f}" if cell else "-" for cell in cells]
+        lines.append("| " + " | ".join([name, *counts, *shares]) + " |")
     return "\n".join(lines) + "\n"

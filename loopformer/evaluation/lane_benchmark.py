@@ -12,28 +12,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from datamodules.tasks.grammar.arms import EVALUATED, LETTER_TASKS, TrainedLanes
 from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.grammar.checker import check_move
-from datamodules.tasks.grammar.lane_items import LaneItem, search_item
+from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
-from datamodules.tasks.grammar.lane_suites import BRACKETS, first_pairs, string_items, suite_items
+from datamodules.tasks.grammar.lane_suites import first_pairs
 from datamodules.tasks.grammar.lanes import PLANTED, SINGLE_MOVES, JsonNotation, LabelNotation, Lane, Notation, Prompt
+from datamodules.tasks.procedure import PROCEDURE
 from datamodules.text import TextEncoder
-from loopformer.evaluation.grammar_benchmark import (
+from loopformer.evaluation.grammar_questions import (
     BRACKET_DEPTHS,
     SEARCH_RUNS,
     TRAINED,
     GrammarOptions,
-    bracket_questions,
-    search_questions,
+    made_with,
+    suite_puzzles,
 )
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
+from loopformer.evaluation.name_list import names_in
 from loopformer.evaluation.writer import Writer
 from loopformer.generation import Response, read_response
 from loopformer.language_checkpoint import LanguageCheckpoint
@@ -43,7 +46,8 @@ RowT = TypeVar("RowT")
 BLANK_LINE = "\n\n"
 """Where a reply ends if the model was not trained for the lanes and has no chat template: tasks are apart by it."""
 
-THOUGHT_ENDS = "</think>"
+THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
+"""Around a thought. The first stands before a thought that was not closed, so that nobody takes it for a reply."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,15 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
     """Resolve lanes, puzzles and prompts of a model.
 
     Raises:
-        ValueError: the lane is "trained", and the model's folder does not tell which that is; or a lane that a model
-            trained on a looped model's data cannot be asked in.
+        ValueError: the lane is "trained", and the model's folder does not tell which that is, or tells a style of text
+            that no lane asks; or a lane that a model trained on a looped model's data cannot be asked in.
     """
     style = checkpoint.provenance.get("text_style")
-    suites = tuple(options.puzzles.split(","))
-    lanes: tuple[Any, ...] = tuple(options.lane.split(","))
+    suites = tuple(names_in(options.puzzles))
+    lanes: tuple[Any, ...] = tuple(names_in(options.lane))
     if style in LETTER_TASKS:
         task = LETTER_TASKS[str(style)]
-        own, notation = BRACKET_DEPTHS if task is BracketTask else SEARCH_RUNS, LabelNotation(task())
+        own, notation = BRACKET_DEPTHS if isinstance(task, BracketTask) else SEARCH_RUNS, LabelNotation(task)
         lanes = ("written",) if options.lane == TRAINED else lanes
         if odd := [lane for lane in lanes if lane not in notation.lanes]:
             raise ValueError(
@@ -89,6 +93,11 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
         return Asked(lanes, (own,) if options.puzzles == TRAINED else suites, notation, LETTERS, False, True)
     trained = TrainedLanes.parse(style)
     if options.lane == TRAINED:
+        if str(style).startswith(PROCEDURE):
+            raise ValueError(
+                f"checkpoint: {checkpoint.source} was trained to write {style}, which no benchmark asks; train it with "
+                "style: steps, or choose --grammar.lane to ask it like any other model"
+            )
         if trained is None:
             raise ValueError(
                 f"grammar.lane: {checkpoint.source} does not tell its lane; choose --grammar.lane, such as answer"
@@ -102,26 +111,16 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
 
 
 def find_items(asked: Asked, options: GrammarOptions) -> list[LaneItem]:
-    """Return the puzzles of an evaluation."""
-    found: list[LaneItem] = []
-    for suite in asked.suites:
-        if suite == BRACKET_DEPTHS:
-            # The suite of brackets within these questions is asked under its own name.
-            found += string_items(bracket_questions(replace(options, suite=False)).instances, suite)
-        elif suite == SEARCH_RUNS:
-            puzzles = search_questions(options).instances
-            found += [search_item(replace(one, name=f"{suite}-{at}"), suite) for at, one in enumerate(puzzles)]
-        else:
-            items = suite_items(suite)
-            # In letters both alphabets of brackets are one, and ask the same questions.
-            half = suite == BRACKETS and asked.notation_name == LETTERS
-            found += items[: len(items) // 2] if half else items
+    """Return the puzzles of an evaluation, those that its notation does not ask included."""
+    task = asked.notation.task if isinstance(asked.notation, LabelNotation) else None
+    permuted = isinstance(task, BracketTask) and task.permuted
+    found = [item for suite in asked.suites for item in suite_puzzles(suite, options, permuted)]
     return first_pairs(found, options.pairs)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One prompt of one puzzle: its tokens, and its budget of new ones."""
+    """One prompt of one puzzle: its tokens, and the reply's budget of new ones."""
 
     item: LaneItem
     prompt: Prompt
@@ -152,7 +151,7 @@ class LaneAsker:
         """Ask batch after batch; yield the number of replies and their rows."""
         size = self._options.batch_size
         for lane in self._asked.lanes:
-            able = [item for item in items if can_ask(item, lane)]
+            able = [item for item in items if self._asks(item, lane)]
             if lane == "gym":
                 for group in _slices(sorted(able, key=lambda item: len(item.moves)), size):
                     yield len(group), self._gym(group)
@@ -167,8 +166,11 @@ class LaneAsker:
             {"states": len(item.moves), "planted": len(PLANTED)}.get(lane, 1)
             for lane in self._asked.lanes
             for item in items
-            if can_ask(item, lane)
+            if self._asks(item, lane)
         )
+
+    def _asks(self, item: LaneItem, lane: Lane) -> bool:
+        return can_ask(item, lane) and self._asked.notation.asks(item)
 
     def _calls(self, item: LaneItem, lane: Lane) -> list[_Call]:
         asked = prompts(item, lane, self._asked.notation, self._asked.listing)
@@ -189,8 +191,7 @@ class LaneAsker:
         ]
 
     def _budget(self, reference_tokens: int) -> int:
-        own = self._options.max_new_tokens or 2 * reference_tokens + 64
-        return own + self._options.thinking_tokens
+        return self._options.max_new_tokens or 2 * reference_tokens + 64
 
     def _rows(self, calls: Sequence[_Call], lane: Lane) -> list[dict[str, Any]]:
         rows = []
@@ -222,22 +223,41 @@ class LaneAsker:
 
     def _write(self, calls: Sequence[_Call]) -> list[dict[str, Any]]:
         """Let the model reply; each reply is cut at its own budget, whatever its batch's is."""
-        budget = max(call.budget for call in calls)
+        budget = max(call.budget for call in calls) + self._options.thinking_tokens
         responses = self._writer([call.ids for call in calls], budget)
         return [self._reply(call, response) for call, response in zip(calls, responses, strict=True)]
 
     def _reply(self, call: _Call, response: Response) -> dict[str, Any]:
-        within = response.tokens <= call.budget
-        kept = response if within else Response(response.ids[: call.budget], False, call.budget)
-        text, ended, thought = read_response(self._tokenizer, kept), kept.ended, None
-        if self._options.thinking_tokens:
-            head, mark, rest = text.rpartition(THOUGHT_ENDS)
-            # A thought that never ends is no reply: it is scored as what it is.
-            text = rest.lstrip() if mark else text
-            thought = len(self._encoder.encode([head + mark])[0]) if mark else kept.tokens
+        """Cut the thought at its budget and the reply at its own; a thought that is not closed by then is no reply."""
+        thinking = self._options.thinking_tokens
+        thought = self._thought(response, call.budget) if thinking else 0
+        if thought is None:
+            cut = _cut(response, thinking)
+            text = THOUGHT_BEGINS + read_response(self._tokenizer, cut).removeprefix(THOUGHT_BEGINS)
+            return {"output": text, "ended": False, "new_tokens": cut.tokens, "thought_tokens": cut.tokens}
+        kept = _cut(response, thought + call.budget)
+        text, ended = read_response(self._tokenizer, kept), kept.ended
+        if thought:
+            text = text.partition(THOUGHT_ENDS)[2].lstrip()
         if self._plain and BLANK_LINE in text:
             text, ended = text.split(BLANK_LINE, maxsplit=1)[0], True
-        return {"output": text, "ended": ended, "new_tokens": kept.tokens, "thought_tokens": thought}
+        told = thought if thinking else None
+        return {"output": text, "ended": ended, "new_tokens": kept.tokens, "thought_tokens": told}
+
+    def _thought(self, response: Response, budget: int) -> int | None:
+        """Return the tokens of the thought, None if it was not closed within its budget.
+
+        A response that ends within the reply's budget and closes no thought is a reply without one.
+        """
+
+        def closed(tokens: int) -> bool:
+            return THOUGHT_ENDS in read_response(self._tokenizer, Response(response.ids[:tokens], False, tokens))
+
+        size = len(response.ids)
+        if not closed(size):
+            return 0 if response.ended and response.tokens <= budget else None
+        tokens = bisect_left(range(size), True, key=closed)
+        return tokens if tokens <= self._options.thinking_tokens else None
 
 
 def ask_lanes(
@@ -260,17 +280,21 @@ def ask_lanes(
         What it wrote, the puzzles, and how it was asked.
 
     Raises:
-        ValueError: see `find_asked`.
+        ValueError: see `find_asked`; or the model cannot be asked these puzzles.
     """
     asked = find_asked(checkpoint, options)
     items = find_items(asked, options)
     asker = LaneAsker(checkpoint, asked, options, partial_results)
-    begin(asker.count(items))
+    if not (count := asker.count(items)):
+        raise ValueError(
+            f"grammar.puzzles: nothing of {','.join(asked.suites)} can be asked in {','.join(asked.lanes)}; use others"
+        )
+    begin(count)
     rows: list[dict[str, Any]] = []
     for size, found in asker.rows(items):
         rows += found
         advance(size)
-    return _outputs(rows, items, asked), items, asked
+    return _outputs(rows, items, asked, options), items, asked
 
 
 def items_digest(items: Sequence[LaneItem]) -> str:
@@ -279,7 +303,9 @@ def items_digest(items: Sequence[LaneItem]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _outputs(rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: Asked) -> list[LaneOutput]:
+def _outputs(
+    rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: Asked, options: GrammarOptions
+) -> list[LaneOutput]:
     """Put the rows in the order of lanes and puzzles; replies to single states become one list a puzzle."""
     order = {item.key: at for at, item in enumerate(items)}
     calls: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
@@ -291,8 +317,14 @@ def _outputs(rows: Sequence[dict[str, Any]], items: Sequence[LaneItem], asked: A
         made.sort(key=lambda row: row["place"])
         first = {name: value for name, value in made[0].items() if name != "place"}
         merged = _joined(made) if first["lane"] == "states" else {}
-        outputs.append(LaneOutput(**{**first, **merged, "notation": asked.notation_name}))
+        told = {"notation": asked.notation_name, "made": made_with(first["suite"], options)}
+        outputs.append(LaneOutput(**{**first, **merged, **told}))
     return outputs
+
+
+def _cut(response: Response, budget: int) -> Response:
+    """Return what of a response lies within a budget."""
+    return response if response.tokens <= budget else Response(response.ids[:budget], False, budget)
 
 
 def _slices(rows: Sequence[RowT], size: int) -> Iterator[Sequence[RowT]]:

@@ -8,12 +8,14 @@
 `lane` is answer, written, gym, states or planted, the last with `planted`, the number of wrong moves. `output` is what
 the model wrote and may be anything; in gym and states it is the list of the replies, one a move. `ended` tells whether
 the model ended its reply (default yes; it matters only where `notation` is "letters"), `new_tokens` may be left out.
+The suites bracket_depths and search_runs need `made`, the options that made them: {"depths": "8,16", "per_depth": 4}.
 An output's shape is never an error; a file that is not made of such lines, or lacks puzzles of a suite, is.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from jsonargparse import auto_cli
 from datamodules.tasks.grammar.bracket_task import BracketTask
 from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, score_moves, score_reply
-from datamodules.tasks.grammar.lane_suites import SUITES, suite_items
+from datamodules.tasks.grammar.lane_suites import suite_items
 from datamodules.tasks.grammar.lanes import (
     LANES,
     PLANTED,
@@ -36,6 +38,8 @@ from datamodules.tasks.grammar.lanes import (
 )
 from datamodules.tasks.grammar.search_task import SearchTask
 from loopformer.errors import one_line_errors
+from loopformer.evaluation.grammar_questions import PUZZLES, options_of, suite_puzzles
+from loopformer.evaluation.json_lines import read_object
 from loopformer.evaluation.lane_summary import ScoredLane, markdown, summarize_lanes
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import SCORES, SUMMARY, TABLE, refuse_finished, write_json_lines, write_text
@@ -51,12 +55,14 @@ class LaneOutput:
         suite: the puzzle's suite.
         item: its name.
         lane: the lane.
-        output: the reply, of any type; in the lanes of single moves the list of replies.
+        output: the reply, of any type; in the lanes of single moves the list of replies. A thought that was not closed
+            within its budget stands there behind "<think>", and is no reply.
         planted: wrong moves of the planted history, None without one.
         ended: whether the reply ended within its budget.
-        new_tokens: tokens written, None where nobody counted.
-        thought_tokens: tokens of the thought before the reply; None without one.
+        new_tokens: tokens written, those of a thought included; None where nobody counted.
+        thought_tokens: tokens of the thought before the reply; None where there could be none.
         notation: "json" or "letters".
+        made: options that made the suite (`grammar_questions.made_with`); None for a fixed suite.
     """
 
     suite: str
@@ -68,6 +74,7 @@ class LaneOutput:
     new_tokens: int | None = None
     thought_tokens: int | None = None
     notation: str = JSON
+    made: dict[str, Any] | None = None
 
     def record(self) -> dict[str, Any]:
         """Return it as plain JSON data."""
@@ -94,19 +101,14 @@ def read_outputs(path: Path) -> Iterator[LaneOutput]:
 
 
 def _parsed(line: str, place: str) -> LaneOutput:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: it is no JSON ({error}); write one object a line") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{place}: got a {type(found).__name__}; write one JSON object a line")  # noqa: TRY004
+    found = read_object(line, place)
     fields = LaneOutput.__dataclass_fields__
     for name in ("suite", "item", "lane", "output"):
         if name not in found:
             raise ValueError(f"{place}: {name} is missing; every line needs suite, item, lane and output")
     if unknown := set(found) - set(fields):
         raise ValueError(f"{place}: unknown field {min(unknown)}; use some of {', '.join(fields)}")
-    known: dict[str, Sequence[object]] = {"suite": SUITES, "lane": LANES, "notation": (JSON, LETTERS)}
+    known: dict[str, Sequence[object]] = {"suite": PUZZLES, "lane": LANES, "notation": (JSON, LETTERS)}
     planted = found.get("lane") == "planted"
     known["planted"] = PLANTED if planted else (None,)
     for name, values in known.items():
@@ -121,7 +123,26 @@ def _parsed(line: str, place: str) -> LaneOutput:
         raise ValueError(
             f"{place}: item={found['item']!r}, ended={found.get('ended')!r}; use a name, and true or false"
         )
+    try:
+        options_of(found["suite"], found.get("made"))
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
     return LaneOutput(**found)
+
+
+def asked_items(outputs: Iterable[LaneOutput]) -> list[LaneItem]:
+    """Return all puzzles of the suites that occur in some outputs.
+
+    Raises:
+        ValueError: the outputs of one suite come from different options.
+    """
+    suites: dict[str, dict[str, Any] | None] = {}
+    for one in outputs:
+        if suites.setdefault(one.suite, one.made) != one.made:
+            raise ValueError(
+                f"made: {one.suite} was made with {suites[one.suite]} and with {one.made}; score these files apart"
+            )
+    return [item for suite, made in suites.items() for item in suite_puzzles(suite, options_of(suite, made))]
 
 
 def score_outputs(outputs: Iterable[LaneOutput], items: Sequence[LaneItem]) -> list[ScoredLane]:
@@ -162,21 +183,23 @@ def _score(one: LaneOutput, item: LaneItem) -> ScoredLane:
     return ScoredLane(item, one.lane, found, one.planted, one.new_tokens, one.thought_tokens)
 
 
-def check_complete(scored: Sequence[ScoredLane]) -> None:
+def check_complete(outputs: Sequence[LaneOutput], items: Sequence[LaneItem]) -> None:
     """Check that every lane has every puzzle of its suites.
+
+    Args:
+        outputs: what a model wrote.
+        items: all puzzles of these suites.
 
     Raises:
         ValueError: nothing is there, or puzzles are missing.
     """
-    if not scored:
+    if not outputs:
         raise ValueError("outputs: there are none; write one JSON object a line")
-    present: dict[tuple[str, str], int] = {}
-    for row in scored:
-        place = (row.lane, row.item.suite)
-        present[place] = present.get(place, 0) + 1
-    for (lane, suite), found in present.items():
+    present = Counter((one.lane, one.suite, one.notation) for one in outputs)
+    for (lane, suite, notation), found in present.items():
         calls = len(PLANTED) if lane == "planted" else 1
-        wanted = calls * sum(can_ask(item, lane) for item in suite_items(suite))  # type: ignore[arg-type]
+        of_suite = [item for item in items if item.suite == suite]
+        wanted = calls * sum(can_ask(item, lane) and find_notation(notation, item).asks(item) for item in of_suite)
         if found < wanted:
             raise ValueError(
                 f"outputs: lane {lane} has {found} of the {wanted} replies of {suite}; add the others, or pass "
@@ -226,10 +249,10 @@ def run(outputs: Path, output: Path, partial: bool = False, overwrite: bool = Fa
     """
     refuse_finished(output, overwrite)
     found = list(read_outputs(outputs))
-    items = [item for suite in dict.fromkeys(one.suite for one in found) for item in suite_items(suite)]
+    items = asked_items(found)
     scored = score_outputs(found, items)
     if not partial:
-        check_complete(scored)
+        check_complete(found, items)
     print(markdown(write_results(output, scored, {}, overwrite)))
 
 

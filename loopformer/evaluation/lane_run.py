@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.console import Console
 from transformers.utils.logging import disable_progress_bar
 
 from loopformer import language_checkpoint
-from loopformer.evaluation.grammar_benchmark import GrammarOptions
+from loopformer.evaluation.grammar_questions import GrammarOptions, made_with
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
 from loopformer.evaluation.lane_outputs import score_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown
@@ -40,6 +41,8 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         "checkpoint": model.source,
         "digests": {**model.digests(), "items": items_digest(items)},
         **_told(asked, options),
+        "made": {suite: made for suite in asked.suites if (made := made_with(suite, options)) is not None},
+        "left_out": dict(Counter(item.suite for item in items if not asked.notation.asks(item))),
         "trained_steps": list(model.provenance.get("trained_counts", ())),
     }
     write_json_lines(place.output / OUTPUTS, (one.record() for one in outputs), overwrite=True)

@@ -33,8 +33,8 @@ class ScoredLane:
         lane: the lane.
         score: what the model's replies scored.
         planted: wrong moves of the planted history, None without one.
-        new_tokens: tokens written, None where nobody counted.
-        thought_tokens: tokens of the thought; None without one.
+        new_tokens: tokens written, those of a thought included; None where nobody counted.
+        thought_tokens: tokens of the thought; None where there could be none.
     """
 
     item: LaneItem
@@ -78,9 +78,10 @@ def summarize_lanes(rows: Sequence[ScoredLane]) -> dict[str, Any]:
 
     Returns:
         {"lanes": {lane: {suite: group}}, "answer_by_run": {lane: {suite: counts}}}: a group holds a cell of all
-        puzzles, cells of the yes and of the no, breakdowns, and the accuracy of every kind of move; planted histories
-        have a group for each number of wrong moves. The counts cross the answers of lane answer with the runs of
-        another lane, puzzle by puzzle. Undefined numbers are None.
+        puzzles, cells of the yes and of the no, breakdowns, and the accuracy of every kind of move, pooled ("moves")
+        and by answer ("moves_by_answer"); planted histories have a group for each number of wrong moves. The counts
+        cross the answers of lane answer with the runs of another lane, puzzle by puzzle, pooled and by answer.
+        Undefined numbers are None.
     """
     lanes: dict[str, Any] = {}
     for (lane, suite), part in _grouped(rows, lambda row: (row.lane, row.item.suite)).items():
@@ -97,23 +98,33 @@ def _group(rows: Sequence[ScoredLane]) -> dict[str, Any]:
     for name, label_of in BREAKDOWNS.items():
         parts = _grouped(rows, lambda row, label_of=label_of: label_of(row.item))  # type: ignore[misc]
         found[f"by_{name}"] = {label: _by_answer(part) for label, part in sorted(parts.items(), key=_order)}
-    tally = KindTally()
-    for row in rows:
-        tally.judged.update(row.score.judged)
-        tally.correct.update(row.score.correct)
-    found["moves"] = {kind: rate(tally.correct[kind], total) for kind, total in sorted(tally.judged.items())}
+    found["moves"] = _moves(rows)
+    found["moves_by_answer"] = {name: _moves(_of_answer(rows, value)) for name, value in _ANSWERS.items()}
     stated = [row for row in rows if row.score.answer is not None and row.score.complete is not None]
     if stated:
-        found["stated_answer_by_run"] = _cross((row.score.answer, row.score.complete) for row in stated)
+        found["stated_answer_by_run"] = _cross_by_answer([(row, row.score.answer) for row in stated])
     return found
 
 
 def _by_answer(rows: Sequence[ScoredLane]) -> dict[str, Any]:
     """Cells of the yes and of the no puzzles."""
-    return {name: _cell([row for row in rows if row.item.accept == value]) for name, value in _ANSWERS.items()}
+    return {name: _cell(_of_answer(rows, value)) for name, value in _ANSWERS.items()}
 
 
 _ANSWERS = {"yes": True, "no": False}
+
+
+def _of_answer(rows: Sequence[ScoredLane], accept: bool) -> list[ScoredLane]:
+    return [row for row in rows if row.item.accept == accept]
+
+
+def _moves(rows: Sequence[ScoredLane]) -> dict[str, Any]:
+    """Accuracy of every kind of move that was judged."""
+    tally = KindTally()
+    for row in rows:
+        tally.judged.update(row.score.judged)
+        tally.correct.update(row.score.correct)
+    return {kind: rate(tally.correct[kind], total) for kind, total in sorted(tally.judged.items())}
 
 
 def _cell(rows: Sequence[ScoredLane]) -> dict[str, Any]:
@@ -173,6 +184,15 @@ def _cross(pairs: Iterable[tuple[bool | None, bool | None]]) -> dict[str, int]:
     }
 
 
+def _cross_by_answer(rows: Sequence[tuple[ScoredLane, bool | None]]) -> dict[str, Any]:
+    """Cross the answers that go with some rows with their runs: all of them, then the yes and the no puzzles."""
+    apart = {
+        name: _cross((answer, row.score.complete) for row, answer in rows if row.item.accept == value)
+        for name, value in _ANSWERS.items()
+    }
+    return {**_cross((answer, row.score.complete) for row, answer in rows), **apart}
+
+
 def _cross_tables(rows: Sequence[ScoredLane]) -> dict[str, Any]:
     """Cross the answers of lane answer with the runs of the lanes that make one run of a puzzle."""
     answers = {row.item.key: row.score.answer for row in rows if row.lane == "answer"}
@@ -180,12 +200,7 @@ def _cross_tables(rows: Sequence[ScoredLane]) -> dict[str, Any]:
     for (lane, suite), part in _grouped(rows, lambda row: (row.lane, row.item.suite)).items():
         both = [row for row in part if row.item.key in answers and lane in ("written", "gym")]
         if both:
-            apart = {
-                name: _cross((answers[r.item.key], r.score.complete) for r in both if r.item.accept == value)
-                for name, value in _ANSWERS.items()
-            }
-            whole = _cross((answers[row.item.key], row.score.complete) for row in both)
-            tables.setdefault(lane, {})[suite] = {**whole, **apart}
+            tables.setdefault(lane, {})[suite] = _cross_by_answer([(row, answers[row.item.key]) for row in both])
     return tables
 
 
@@ -201,12 +216,15 @@ def markdown(summary: dict[str, Any]) -> str:
                     [f"{lane}{more}", f"{suite} ({cell['n']})", *_shares(cell, ("answer", "complete", "prefix"))]
                 )
     lines = _table(heads, rows)
+    if left_out := summary.get("left_out"):
+        lines += ["", f"Puzzles not asked, since letters cannot write them or write them twice: {_counts(left_out)}"]
     for lane, suites in summary["lanes"].items():
         for suite, group in suites.items():
             lines += ["", *_breakdown_table(lane, suite, group)]
     for lane, tables in summary["answer_by_run"].items():
         for suite, counts in tables.items():
-            lines += ["", f"Answers by runs, {lane}, {suite}: " + _counts(counts)]
+            for answer in _ANSWERS:
+                lines += ["", f"Answers by runs, {lane}, {suite}, {answer}: {_counts(counts[answer])}"]
     return "\n".join(lines) + "\n"
 
 
@@ -220,8 +238,10 @@ def _breakdown_table(lane: str, suite: str, group: dict[str, Any]) -> list[str]:
     lines = _table([f"{lane}, {suite}", "puzzles", f"{share} yes", f"{share} no", "prefix yes", "prefix no"], rows)
     errors = {f"{name} {error}": n for name in _ANSWERS for error, n in group[name]["errors"].items()}
     lines += ["", f"First errors: {_counts(errors)}"] if errors else []
-    moves = [f"{kind} {100 * cell['right']:.1f} of {cell['n']}" for kind, cell in group["moves"].items()]
-    return [*lines, *(["", f"Right moves: {', '.join(moves)}"] if moves else [])]
+    for answer, found in group["moves_by_answer"].items():
+        moves = [f"{kind} {100 * cell['right']:.1f} of {cell['n']}" for kind, cell in found.items()]
+        lines += ["", f"Right moves, {answer}: {', '.join(moves)}"] if moves else []
+    return lines
 
 
 def _shares(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
@@ -239,8 +259,8 @@ def _percent(cell: dict[str, Any], name: str) -> str:
     return f"{100 * cell[name]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _counts(counts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in counts.items() if isinstance(n, int))
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in counts.items())
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -21,6 +21,7 @@ from datamodules.tasks.office.sandbox import PythonSandbox
 from datamodules.tasks.office.scoring import run_output
 from datamodules.tasks.office.splits import SPLITS, evaluation
 from datamodules.text import TextEncoder
+from loopformer.evaluation.name_list import names_in, read_names
 from loopformer.evaluation.office_outputs import OfficeOutput, score_outputs, write_results
 from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.writer import Writer
@@ -61,14 +62,12 @@ class OfficeOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: needs at least 1, got {value}")
-        unknown = [name for name in self.split_names if name not in SPLITS]
-        if unknown:
-            raise ValueError(f"splits: {unknown[0]!r} is unknown; use some of {','.join(SPLITS)}")
+        read_names("splits", self.splits, SPLITS)
 
     @property
     def split_names(self) -> list[str]:
         """The splits, in the order given."""
-        return self.splits.split(",")
+        return names_in(self.splits)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from datamodules.tasks.office.sandbox import PythonSandbox
 from datamodules.tasks.office.scoring import score
 from datamodules.tasks.office.splits import SPLITS, digest, evaluation
 from loopformer.errors import one_line_errors
+from loopformer.evaluation.json_lines import read_object
 from loopformer.evaluation.office_summary import ScoredOutput, markdown, summarize
 from loopformer.evaluation.summary import write_summary
 from loopformer.files import SCORES, SUMMARY, TABLE, refuse_finished, write_json_lines, write_text
@@ -75,12 +76,7 @@ def read_outputs(path: Path) -> Iterator[OfficeOutput]:
 
 
 def _parsed(line: str, place: str) -> OfficeOutput:
-    try:
-        found = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{place}: it is no JSON ({error}); write one object a line") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{place}: got a {type(found).__name__}; write one JSON object a line")  # noqa: TRY004
+    found = read_object(line, place)
     missing = [name for name in ("item", "arm", "seed", "output") if name not in found]
     if missing:
         raise ValueError(f"{place}: {missing[0]} is missing; every line needs item, arm, seed and output")

@@ -38,9 +38,8 @@ EVALUATED: Mapping[str, Lane] = {"answers": "answer", "moves": "gym", "runs": "w
 """Lane in which each arm is evaluated unless one is named."""
 
 
-LETTER_TASKS: Mapping[str, type[BracketTask | SearchTask]] = {
-    style_name(BracketTask, "steps"): BracketTask,
-    style_name(SearchTask, "steps"): SearchTask,
+LETTER_TASKS: Mapping[str, BracketTask | SearchTask] = {
+    style_name(task, "steps"): task for task in (BracketTask(), BracketTask(permuted=True), SearchTask())
 }
 """Style of text of a model that writes runs in the looped models' letters, with their task."""
 

@@ -19,8 +19,10 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.tasks.grammar.brackets import BracketPuzzle, bracket_suite
 from datamodules.tasks.grammar.cheap_rules import CHEAP_RULES
 from datamodules.tasks.grammar.puzzle import Puzzle
+from datamodules.tasks.grammar.search import Limits
 from datamodules.tasks.grammar.seeds import seeded
 
 FOLDS = 5
@@ -132,6 +134,23 @@ def _logistic(table: NDArray[np.floating], labels: NDArray[np.floating], ridge: 
     return weights
 
 
+def bracket_questions(puzzles: Sequence[BracketPuzzle]) -> list[Puzzle]:
+    """Write bracket puzzles with the grammar of their correct strings, so that the battery can score them."""
+    return [
+        Puzzle(
+            name=puzzle.name,
+            family="brackets",
+            level=puzzle.depth,
+            pair=puzzle.name.rpartition("-")[0],
+            grammar=puzzle.alphabet.grammar(),
+            string=puzzle.string,
+            limits=Limits(puzzle.depth + 4),
+            accept=puzzle.accept,
+        )
+        for puzzle in puzzles
+    ]
+
+
 def report(suites: Mapping[str, Sequence[Puzzle]]) -> str:
     """Return a table of what every guess scores on every suite, in percent; * marks those that are not chance."""
     columns = {name: audit(puzzles) for name, puzzles in suites.items()}
@@ -157,6 +176,7 @@ def main() -> None:
         "count_a": count_a_suite(),
         "count_b": count_b_suite(),
         "balanced": balanced_suite("test", 120),
+        "brackets": bracket_questions(bracket_suite()),
     }
     print(report(suites))
 

@@ -96,6 +96,11 @@ class BracketTask(Procedure[BracketString]):
             "expected": LabelSet(expected, tuple(f" {symbol}" for symbol in expected)),
         }
 
+    @property
+    def task_name(self) -> str:
+        """Name in a checkpoint's provenance: permuted strings are asked in another way."""
+        return "PermutedBracketTask" if self.permuted else "BracketTask"
+
     def prompt(self, instance: BracketString, view: str) -> str:
         """Return the prompt; there is one view, in which the number of moves does not occur.
 

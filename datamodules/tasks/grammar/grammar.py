@@ -121,10 +121,10 @@ class Grammar:
         """Return the string as a tuple of terminals.
 
         Raises:
-            GrammarError: it is one text instead of a list of symbols, or holds a symbol that is no terminal.
+            GrammarError: it is no list of symbols, such as one text, or holds a symbol that is no terminal.
         """
-        if isinstance(string, str):
-            raise GrammarError(f"string: got the text {string!r}; use a list of one-token symbols")
+        if isinstance(string, str) or not isinstance(string, Iterable):
+            raise GrammarError(f"string: got {string!r}; use a list of one-token symbols")
         symbols = tuple(string)
         for symbol in symbols:
             if symbol not in self.terminals:
@@ -147,12 +147,14 @@ class Grammar:
         Raises:
             GrammarError: a key is missing or unknown, a value has the wrong type, or the grammar itself is invalid.
         """
-        _check_keys("grammar", data, ("start", "nonterminals", "terminals", "productions"))
+        check_keys("grammar", data, ("start", "nonterminals", "terminals", "productions"))
         if not isinstance(data["productions"], list | tuple):
             raise GrammarError("productions: use a list of {lhs, rhs}")
         productions = []
         for index, item in enumerate(data["productions"]):
-            _check_keys(f"p{index}", item, ("lhs", "rhs"))
+            check_keys(f"p{index}", item, ("lhs", "rhs"))
+            if not isinstance(item["lhs"], str):
+                raise GrammarError(f"p{index}.lhs: got {item['lhs']!r}; use one nonterminal")
             productions.append(Production(item["lhs"], _symbols(f"p{index}.rhs", item["rhs"])))
         return cls(
             data["start"],
@@ -176,7 +178,12 @@ def make_grammar(rules: Iterable[tuple[str, Iterable[str]]], terminals: Iterable
     return Grammar(productions[0].lhs, tuple(dict.fromkeys(symbols)), known, productions)
 
 
-def _check_keys(where: str, data: object, keys: tuple[str, ...]) -> None:
+def check_keys(where: str, data: object, keys: tuple[str, ...]) -> None:
+    """Check that some JSON data is an object with exactly these keys.
+
+    Raises:
+        GrammarError: it is not (names `where`).
+    """
     if not isinstance(data, Mapping):
         raise GrammarError(f"{where}: got {type(data).__name__}; use an object with the keys {', '.join(keys)}")
     if set(data) != set(keys):

@@ -39,9 +39,14 @@ def suite_items(name: str) -> list[LaneItem]:
 
 
 def string_items(strings: Sequence[BracketString], suite: str) -> list[LaneItem]:
-    """Return bracket strings of the training alphabet as items; a string is correct unless it was spoilt."""
+    """Return bracket strings as items, of the training alphabet where they have none of their own.
+
+    A string is correct unless it was spoilt.
+    """
     puzzles = [
-        BracketPuzzle(f"{suite}-{number}", string.depth, TRAINING_ALPHABET, string.symbols, string.spoilt == 0)
+        BracketPuzzle(
+            f"{suite}-{number}", string.depth, string.alphabet or TRAINING_ALPHABET, string.symbols, string.spoilt == 0
+        )
         for number, string in enumerate(strings)
     ]
     return [bracket_item(puzzle, suite) for puzzle in puzzles]

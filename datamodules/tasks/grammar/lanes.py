@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from datamodules.tasks.grammar.bracket_task import strings_of
-from datamodules.tasks.grammar.brackets import BracketPuzzle
+from datamodules.tasks.grammar.bracket_task import BracketString, BracketTask, own_alphabet, strings_of
+from datamodules.tasks.grammar.brackets import ALPHABETS, BracketPuzzle
 from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.moves import Move, run_text, try_production
 from datamodules.tasks.grammar.puzzle import Puzzle
@@ -43,7 +43,7 @@ PLANTED = (0, 1, 2, 4)
 """How many of them are wrong, from the first on."""
 
 MOST_MOVES = 1_024
-"""Moves of a text in letters that are read; no reference run has half as many."""
+"""Moves of a text in letters that are read; every reference run has fewer."""
 
 _ASK: Mapping[Lane, Mapping[str, str]] = {
     "answer": dict.fromkeys(
@@ -133,6 +133,14 @@ class Notation(ABC):
         """
 
     @abstractmethod
+    def asks(self, item: LaneItem) -> bool:
+        """Tell whether a puzzle is asked in this notation.
+
+        Raises:
+            ValueError: a puzzle of a suite that this model cannot be asked at all (names grammar.puzzles).
+        """
+
+    @abstractmethod
     def run(self, item: LaneItem, moves: Sequence[Move]) -> str:
         """Write a whole run of a puzzle."""
 
@@ -166,6 +174,10 @@ class JsonNotation(Notation):
         rules = [RULES[item.machine]] if runs and listing else []
         return "\n\n".join([" ".join(head), *rules, f"{item.question()}{shown}\n{_HEAD[asked]}\n"])
 
+    def asks(self, item: LaneItem) -> bool:  # noqa: ARG002
+        """Say yes: JSON writes every puzzle."""
+        return True
+
     def run(self, item: LaneItem, moves: Sequence[Move]) -> str:  # noqa: ARG002
         """Write one JSON array."""
         return run_text(moves)
@@ -198,13 +210,37 @@ class LabelNotation(Notation):
         Raises:
             ValueError: a puzzle of the other machine, or one that these letters cannot write.
         """
-        wanted = Puzzle if isinstance(self.task, SearchTask) else BracketPuzzle
-        if not isinstance(item.puzzle, wanted):
-            raise ValueError(  # noqa: TRY004 (a wrong option, not a wrong type)
-                f"grammar.puzzles: {item.suite} is not for a model trained on {type(self.task).__name__}; use others"
-            )
-        instance = strings_of([item.puzzle])[0] if isinstance(item.puzzle, BracketPuzzle) else item.puzzle
+        self._check_machine(item)
+        instance: BracketString | Puzzle
+        if isinstance(item.puzzle, BracketPuzzle):
+            instance = strings_of([item.puzzle])[0]
+            if isinstance(self.task, BracketTask) and self.task.permuted:
+                instance = own_alphabet(instance, item.puzzle.alphabet)
+        else:
+            instance = item.puzzle
         return self.task.prompt(instance, self.task.views[0])
+
+    def asks(self, item: LaneItem) -> bool:
+        """Say no where the letters cannot write the grammar, and where they have written the question already.
+
+        The suite of brackets asks the same in two alphabets, which are one in letters.
+        """
+        self._check_machine(item)
+        if isinstance(item.puzzle, BracketPuzzle):
+            return item.puzzle.alphabet != ALPHABETS[1]
+        try:
+            self.ask(item, "written", listing=False)
+        except ValueError:
+            return False
+        return True
+
+    def _check_machine(self, item: LaneItem) -> None:
+        machine = "search" if isinstance(self.task, SearchTask) else "brackets"
+        if item.machine != machine:
+            raise ValueError(
+                f"grammar.puzzles: {item.suite} is not for a model trained on {self.task.task_name}; "
+                f"use suites of {'the search' if machine == 'search' else 'brackets'}"
+            )
 
     def run(self, item: LaneItem, moves: Sequence[Move]) -> str:
         """Write the letters."""

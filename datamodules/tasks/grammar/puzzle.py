@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datamodules.tasks.grammar.grammar import Grammar
+from datamodules.tasks.grammar.grammar import Grammar, GrammarError, check_keys
 from datamodules.tasks.grammar.moves import Move, Verdict
 from datamodules.tasks.grammar.search import Limits, Search
+
+_TYPES: Mapping[str, type] = {"name": str, "family": str, "level": int, "pair": str, "accept": bool}
+"""Types of a puzzle's plain values in JSON."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,13 @@ class Puzzle:
         """Build a puzzle from JSON data.
 
         Raises:
-            GrammarError: the grammar, the string or a budget is invalid.
+            GrammarError: a key is missing or unknown, a value has the wrong type, or the grammar, the string or a
+                budget is invalid.
         """
+        check_keys("puzzle", data, (*_TYPES, "grammar", "string", "max_depth", "max_steps"))
+        for name, kind in _TYPES.items():
+            if type(data[name]) is not kind:
+                raise GrammarError(f"puzzle.{name}: got {data[name]!r}; use a value of type {kind.__name__}")
         grammar = Grammar.from_json(data["grammar"])
         return cls(
             data["name"],

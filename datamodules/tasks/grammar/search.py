@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from datamodules.tasks.grammar.frames import Forms, Frame, Phase
-from datamodules.tasks.grammar.grammar import Grammar, GrammarError
+from datamodules.tasks.grammar.grammar import Grammar, GrammarError, check_keys
 from datamodules.tasks.grammar.moves import (
     ACC,
     BT,
@@ -98,6 +98,9 @@ class Search:
         """
         if self.verdict is not None:
             raise GrammarError(f"search: the run has ended ({self.verdict}); there is no next move")
+        return self._decide()
+
+    def _decide(self) -> Move:
         frame = self._frames[-1]
         if frame.phase == "await_bt":
             return BT
@@ -188,11 +191,10 @@ class Search:
         """Restore a search at the move at which it was written.
 
         Raises:
-            GrammarError: a field is missing or wrong, or the stack could not have come from this grammar.
+            GrammarError: a field is missing or wrong, or the stack, the number of moves or the verdict could not have
+                come from this grammar.
         """
-        keys = {"grammar", "string", "max_depth", "max_steps", "frames", "steps", "cut", "verdict"}
-        if not isinstance(data, Mapping) or set(data) != keys:
-            raise GrammarError(f"state: use an object with exactly the keys {', '.join(sorted(keys))}")
+        check_keys("state", data, ("grammar", "string", "max_depth", "max_steps", "frames", "steps", "cut", "verdict"))
         limits = Limits(data["max_depth"], data["max_steps"])
         search = cls(Grammar.from_json(data["grammar"]), data["string"], limits)
         if data["verdict"] not in (None, *get_args(Verdict)):
@@ -201,6 +203,7 @@ class Search:
             raise GrammarError(f"state: got steps {data['steps']!r} and cut {data['cut']!r}; use a number and a bool")
         search.steps, search.cut, search.verdict = data["steps"], data["cut"], data["verdict"]
         search._restore(data["frames"])
+        search._check_steps()
         return search
 
     def _restore(self, stack: Any) -> None:
@@ -210,8 +213,7 @@ class Search:
         frame = self._frames[0]
         for depth, item in enumerate(stack):
             where = f"frames[{depth}]"
-            if not isinstance(item, Mapping) or set(item) != {"form", "tried", "phase"}:
-                raise GrammarError(f"{where}: use an object with exactly the keys form, tried, phase")
+            check_keys(where, item, ("form", "tried", "phase"))
             if item["phase"] not in get_args(Phase):
                 raise GrammarError(f"{where}.phase: got {item['phase']!r}; use one of {', '.join(get_args(Phase))}")
             if depth:
@@ -225,5 +227,32 @@ class Search:
             if not isinstance(item["tried"], list) or item["tried"] != names[: len(item["tried"])]:
                 raise GrammarError(f"{where}.tried: got {item['tried']!r}; the order of the list is {names}")
             frame.tried, frame.phase = len(item["tried"]), item["phase"]
+            wanted = ("expanding",) if depth + 1 < len(stack) or frame.tried else ("entered",)
+            if frame.phase not in (*wanted, *(("await_bt",) if frame.tried and depth + 1 == len(stack) else ())):
+                raise GrammarError(f"{where}.phase: got {frame.phase!r} of a frame that tried {item['tried']}")
             frames.append(frame)
         self._frames = frames
+
+    def _check_steps(self) -> None:
+        """Check number of moves and verdict of a restored state against its stack.
+
+        A child that is gone cost three moves at least (TRY, what took it off, BT), one that is still there its TRY.
+        """
+        top, least = self._frames[-1], sum(3 * frame.tried - 2 for frame in self._frames[:-1])
+        least += 3 * top.tried - (top.phase == "await_bt")
+        move, most = self._decide(), self.limits.max_steps
+        fallen = len(self._frames) == 1 and move.op in ("PRN", "REJ", "CUT", "DONE")
+        possible = {
+            None: True,
+            "accept": move is ACC,
+            "reject": fallen and not self.cut,
+            "unknown": (fallen and self.cut) or (least > 0 and self.steps == most),
+        }
+        if not possible[self.verdict]:
+            raise GrammarError(f"verdict: got {self.verdict!r}; this stack after {self.steps} moves does not end so")
+        if self.verdict is None:
+            most = most - 1 if least else 0
+        elif self.verdict != "unknown":
+            least += 1
+        if not least <= self.steps <= most:
+            raise GrammarError(f"steps: got {self.steps}; this state comes after {least} to {most} moves")
