@@ -118,7 +118,7 @@ def check_alphabets(train: InstanceStream, validation: InstanceSet) -> None:
         ValueError: train and validation differ in `permuted`.
     """
     trained, given = (getattr(source.procedure, "permuted", None) for source in (train, validation))
-    if given != trained:
+    if None not in (trained, given) and given != trained:
         raise ValueError(
             f"validation.permuted: got {given}, but train.permuted is {trained}; "
             f"set validation.init_args.permuted to {trained}"
