@@ -21,6 +21,7 @@ from loopformer import checkpoint
 from loopformer.evaluation.grammar_benchmark import GrammarOptions, evaluate_grammar
 from loopformer.evaluation.grammar_questions import search_questions
 from loopformer.evaluation.grammar_summary import summarize_grammar
+from loopformer.evaluation.native import check_alone
 from loopformer.tokenizer import tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,6 +146,12 @@ def test_search_model_trains_and_is_measured(tmp_path: Path) -> None:
     assert set(summary["by_family"]) == {"recursion", "nesting"}
     assert summary["by_family"]["recursion"]["trained"]["yes"]["n"] > 0
     json.dumps(summary, allow_nan=False)
+    alone = ProcedureBatcher(SEARCH, TOKENIZER).batch(SearchRuns(longest=9).instances()[:1])
+    said = network.eval().rollout(alone, 9).letter_logits[0].argmax(-1)
+    check_alone(network, alone, said)
+    said[4] = (said[4] + 1) % len(network.labels)
+    with pytest.raises(RuntimeError, match="another letter at loop 5 than in its batch"):
+        check_alone(network, alone, said)
 
 
 def test_the_search_is_asked_in_the_suites_named() -> None:

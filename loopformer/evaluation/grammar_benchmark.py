@@ -29,6 +29,7 @@ from loopformer.evaluation.grammar_questions import (
     bracket_questions,
     search_questions,
 )
+from loopformer.evaluation.native import check_alone
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 from loopformer.evaluation.partial import PartialTensors, number_types
 from loopformer.evaluation.trace import state_chunks
@@ -84,6 +85,7 @@ def evaluate_grammar(
 
     Raises:
         ValueError: an option is out of range, or the model's labels are not the moves.
+        RuntimeError: the first instance of a batch, run alone, gets other moves.
     """
     network = checkpoint.network
     questions = choose_questions(checkpoint, options)
@@ -104,6 +106,7 @@ def evaluate_grammar(
     for number, (rows, batch) in enumerate(_batches(questions, batcher, steps, options.batch_size)):
         count = batch.labels.shape[1] + options.slack
         part, _ = kept.get(number, partial(_run, network, batch, count))
+        check_alone(network, batcher.batch([questions.instances[int(rows[0])]]), part["moves"][0])
         read = numbers[part["moves"].long()]
         letters[rows, :count] = read
         letters[rows, count:] = read[:, -1:]  # never counted: these loops lie beyond the slack

@@ -19,9 +19,9 @@ from datamodules.tasks.machines.machine import IntArray, Machines
 from datamodules.tasks.machines.words import END, STATES
 from loopformer.checkpoint import Checkpoint
 from loopformer.evaluation.machine_breakdown import Said
-from loopformer.evaluation.native import LOGIT_TOLERANCE
+from loopformer.evaluation.native import check_alone
 from loopformer.evaluation.partial import PartialTensors
-from loopformer.evaluation.trace import READ_EVERY, state_chunks
+from loopformer.evaluation.trace import state_chunks
 from loopformer.metrics import stop_loop
 
 LETTERS, ANSWERS = "<letters>", "<answers>"
@@ -223,14 +223,5 @@ class LoopedMachine(MachineModel):
     @torch.inference_mode()
     def check(self, machine: Machines, count: int, letters: Tensor) -> bool:
         """See `MachineModel`; letters whose logits are a tie may differ."""
-        network, loops = self._network, min(len(letters), READ_EVERY)
-        batch = self._batcher.batch(machine, count)
-        logits = network.rollout(batch.to(network.label_ids.device), loops).letter_logits[0].float().cpu()
-        behind = logits.max(-1).values - logits.gather(-1, letters[:loops].long()[:, None])[:, 0]
-        if bool((behind > LOGIT_TOLERANCE).any()):
-            loop = int(behind.argmax()) + 1
-            raise RuntimeError(
-                f"native check: a machine alone says another letter at loop {loop} than in its batch "
-                f"(logits differ by {float(behind.max()):.2g}); evaluate with --precision float32"
-            )
+        check_alone(self._network, self._batcher.batch(machine, count), letters)
         return True

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamodules.batch import Batch
 from datamodules.graph_batcher import GraphBatcher
 from datamodules.tasks.graph import Graphs
+from loopformer.evaluation.trace import READ_EVERY
 from loopformer.looped import LoopedTransformer
 
 CHECK_COUNTS = (1, 6, 12, 32, 128, 256)
@@ -105,6 +107,29 @@ def check_native(
                 f"{int(stops[graph, column])}; evaluate with --precision float32"
             )
     return len(probes)
+
+
+@torch.inference_mode()
+def check_alone(network: LoopedTransformer, batch: Batch, said: Tensor) -> None:
+    """Run one instance alone: what a model says must not depend on its batch. Letters of equal logits may differ.
+
+    Args:
+        network: the model.
+        batch: a batch of one, on any device.
+        said: [T] the letters in its batch; the first `READ_EVERY` are compared.
+
+    Raises:
+        RuntimeError: a letter differs.
+    """
+    loops = min(len(said), READ_EVERY)
+    logits = network.rollout(batch.to(network.label_ids.device), loops).letter_logits[0].float().cpu()
+    behind = logits.max(-1).values - logits.gather(-1, said[:loops].long()[:, None])[:, 0]
+    if bool((behind > LOGIT_TOLERANCE).any()):
+        loop = int(behind.argmax()) + 1
+        raise RuntimeError(
+            f"native check: an instance alone says another letter at loop {loop} than in its batch (logits differ by "
+            f"{float(behind.max()):.2g}); evaluate with --precision float32"
+        )
 
 
 def native_seconds(
