@@ -12,10 +12,10 @@
     python evaluate.py mechanism --checkpoint checkpoints/tiny-executor-timer --graph 0 --loops 12 --output results/look
 
 An evaluation writes OUTPUT/summary.json (all numbers), OUTPUT/table.md and what the model said: as integers from which
-the numbers can be made again (OUTPUT/outcomes.safetensors), or word for word (OUTPUT/outputs.jsonl). On graphs and small
-machines OUTPUT/report.html has the curves and opens without network. A killed evaluation goes on where it was: finished
-parts wait in OUTPUT/partial. Several checkpoints get a folder each, and a comparison. `compare` and `curves` need no
-model, only the folders of evaluations.
+the numbers can be made again (OUTPUT/outcomes.safetensors), or word for word (OUTPUT/outputs.jsonl). On graphs and
+small machines OUTPUT/report.html has the curves and opens without network. A killed evaluation goes on where it was:
+finished parts wait in OUTPUT/partial. Several checkpoints get a folder each, and a comparison. `compare` and `curves`
+need no model, only the folders of evaluations.
 """
 
 from __future__ import annotations
