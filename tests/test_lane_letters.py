@@ -12,8 +12,9 @@ from test_lane_benchmark import evaluate, perfect_script, saved, scripted
 from datamodules.tasks.grammar.arms import LETTER_TASKS
 from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions
 from loopformer.evaluation.lane_benchmark import ask_lanes, find_asked, find_items
-from loopformer.evaluation.lane_outputs import run, score_outputs, write_outputs
+from loopformer.evaluation.lane_outputs import run, score_outputs
 from loopformer.evaluation.lane_summary import markdown, summarize_lanes
+from loopformer.files import write_json_lines
 
 
 @pytest.mark.parametrize("task", ["BracketTask", "PermutedBracketTask", "SearchTask"])
@@ -65,12 +66,12 @@ def test_what_looped_models_are_asked_is_scored_again_from_its_file(style: str |
     replies |= perfect_script(model, options)
     replies |= dict.fromkeys(list(replies)[::7], "no")
     outputs, items, _ = ask_lanes(model, options, lambda _: None, lambda _: None)
-    write_outputs(tmp_path / "outputs.jsonl", outputs)
+    write_json_lines(tmp_path / "outputs.jsonl", [one.record() for one in outputs])
     run(tmp_path / "outputs.jsonl", tmp_path / "again")
     rows = [json.loads(line) for line in (tmp_path / "again" / "scores.jsonl").read_text().splitlines()]
     assert rows == [json.loads(json.dumps(row.record())) for row in score_outputs(outputs, items)]
     other = [replace(one, made={**one.made, "longest" if "longest" in one.made else "per_depth": 7}) for one in outputs]
-    write_outputs(tmp_path / "both.jsonl", [*outputs, *other])
+    write_json_lines(tmp_path / "both.jsonl", [one.record() for one in [*outputs, *other]])
     with pytest.raises(ValueError, match=r"made with .* and with .*; score these files apart"):
         run(tmp_path / "both.jsonl", tmp_path / "more")
 
