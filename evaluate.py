@@ -103,7 +103,7 @@ def evaluate(
         overwrite: replace results that the output folder holds already.
         wandb: log each evaluation as a W&B run of its own, in the group of its training run.
     """
-    _check_choices(benchmark, precision)
+    _check_choices(benchmark, precision, device)
     _check_options(benchmark, {"graph": graph, "traces": traces, "grammar": grammar, "program": program})
     several = len(checkpoint) > 1
     if several and (name is not None or benchmark not in BENCHMARKS):
@@ -142,12 +142,18 @@ def evaluate(
             _compare(runs, names[0], output, overwrite, console)
 
 
-def _check_choices(benchmark: str, precision: str) -> None:
+def _check_choices(benchmark: str, precision: str, device: str) -> None:
     known = (*BENCHMARKS, GRAMMAR, *TEXT_BENCHMARKS, PROGRAM)
     if benchmark not in known:
         raise ValueError(f"benchmark: {benchmark!r} is unknown; use one of {', '.join(known)}")
     if precision not in PRECISIONS:
         raise ValueError(f"precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ValueError(f"device: {device!r} is unknown; use one such as cpu or cuda:0") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device: {device} is not here; use cpu, or install torch for CUDA")
 
 
 def _check_options(benchmark: str, options: dict[str, Any]) -> None:

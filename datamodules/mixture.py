@@ -46,7 +46,7 @@ class MixtureDataModule(ResumableDataModule):
         round: names of the tasks in the order of their batches.
 
     Raises:
-        ValueError: no task, a weight of an unknown task or below 1, or fewer than 1 batch.
+        ValueError: no task, one without labels, a weight of an unknown task or below 1, or fewer than 1 batch.
     """
 
     def __init__(
@@ -67,6 +67,9 @@ class MixtureDataModule(ResumableDataModule):
         if batches_per_epoch < 1:
             raise ValueError(f"batches_per_epoch: got {batches_per_epoch}; it must be 1 or more")
         self.tasks: dict[str, Any] = {name: make(tokenizer) for name, make in tasks.items()}
+        if written := [name for name, task in self.tasks.items() if not hasattr(task, "labels")]:
+            kind = type(self.tasks[written[0]]).__name__
+            raise ValueError(f"tasks.{written[0]}: {kind} has text for an ordinary model; use a looped model's datamodule")
         self.benchmarks = tuple(name for task in self.tasks.values() for name in task.benchmarks)
         self.recipes = {machine: recipe for task in self.tasks.values() for machine, recipe in task.recipes.items()}
         self.batches_per_epoch = batches_per_epoch

@@ -25,7 +25,7 @@ def one_line_errors() -> Iterator[None]:
     """Report a mistake in one line and exit with code 2; LOOPFORMER_TRACEBACK=1 shows where it comes from."""
     try:
         yield
-    except (ArgumentError, ValueError, FileExistsError, FileNotFoundError, FloatingPointError, RuntimeError) as error:
+    except (ArgumentError, ValueError, OSError, FloatingPointError, RuntimeError) as error:
         if os.environ.get("LOOPFORMER_TRACEBACK"):
             raise
         fix = "; --help and --print_config show the accepted options" if isinstance(error, ArgumentError) else ""

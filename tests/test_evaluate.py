@@ -199,6 +199,7 @@ def test_mistakes_are_one_line_errors(tmp_path: Path) -> None:
         ),
         (("--checkpoint", model, "--graph.counts", "0-3"), "counts: '0-3' holds no count, or one below 1"),
         (("--checkpoint", model, "--graph.grafs", "3"), "grafs"),
+        (("--checkpoint", model, "--device", "gpu"), "device: 'gpu' is unknown"),
         (
             ("--checkpoint", model, "--program.office.per_family", "3"),
             "program: got options of benchmark program, but graph",

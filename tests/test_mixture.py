@@ -19,6 +19,7 @@ from datamodules.graph_evaluation import EvaluationSplit
 from datamodules.graph_sources import GraphStream
 from datamodules.machine import MachineDataModule, MachineSet, MachineStream
 from datamodules.mixture import TASK, MixtureDataModule
+from datamodules.office import OfficeDataModule
 from datamodules.procedure import ProcedureDataModule
 from loopformer.tokenizer import tiny_tokenizer, tiny_words
 
@@ -143,6 +144,7 @@ def test_mistakes_are_named(tokenizer: Any) -> None:
         ({"tasks": tasks(), "weights": {"chess": 1}}, "'chess' is no task"),
         ({"tasks": tasks(), "weights": {"fsm": 0}}, "each is 1 or more"),
         ({"tasks": tasks(), "batches_per_epoch": 0}, "batches_per_epoch: got 0"),
+        ({"tasks": {"office": OfficeDataModule}}, "tasks.office: OfficeDataModule has text for an ordinary model"),
     ):
         with pytest.raises(ValueError, match=message):
             MixtureDataModule(tokenizer, **options)  # type: ignore[arg-type]
