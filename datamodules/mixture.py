@@ -69,7 +69,9 @@ class MixtureDataModule(ResumableDataModule):
         self.tasks: dict[str, Any] = {name: make(tokenizer) for name, make in tasks.items()}
         if written := [name for name, task in self.tasks.items() if not hasattr(task, "labels")]:
             kind = type(self.tasks[written[0]]).__name__
-            raise ValueError(f"tasks.{written[0]}: {kind} has text for an ordinary model; use a looped model's datamodule")
+            raise ValueError(
+                f"tasks.{written[0]}: {kind} has text for an ordinary model; use a looped model's datamodule"
+            )
         self.benchmarks = tuple(name for task in self.tasks.values() for name in task.benchmarks)
         self.recipes = {machine: recipe for task in self.tasks.values() for machine, recipe in task.recipes.items()}
         self.batches_per_epoch = batches_per_epoch

@@ -17,11 +17,14 @@ import torch
 from outcome_cases import synthetic_store
 from test_training import SMALL, TINY, train
 
+import evaluate
 from loopformer.evaluation.figures import Run
 from loopformer.evaluation.summary import summarize, write_summary
 from loopformer.evaluation.wandb_run import CHARTS, Evaluation, log_evaluation
 from loopformer.tracking import Experiment, Wandb
 from loopformer.wandb_logger import GLOBAL_STEP, Logged, definition, read_back, records
+
+ROOT = Path(__file__).resolve().parents[1]
 
 OFFLINE = {"WANDB_API_KEY": "", "WANDB_MODE": "offline"}
 
@@ -193,6 +196,24 @@ def test_an_evaluation_is_a_run_in_the_group_of_its_training_run(tmp_path: Path,
         k: v for update in [record.get("config", {}), *of_type(path, "config")] for k, v in update["update"].items()
     }
     assert config["training_run"] == "abcd1234"
+
+
+def test_evaluations_of_other_benchmarks_are_logged_from_their_files(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    asked = "--benchmark grammar --grammar.depths 2 --grammar.per_depth 2 --grammar.suite false"
+    model = str(ROOT / "checkpoints/tiny-brackets")
+    evaluate.main(["--checkpoint", model, "--output", str(tmp_path / "out"), *asked.split()])
+    (path,) = offline_files(tmp_path / "out")
+    (record,) = of_type(path, "run")
+    assert (record["job_type"], record["display_name"]) == ("eval", "tiny-brackets/grammar")
+    (row,) = history(path)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert row["item"]["eval/yes/complete"] == summary["yes"]["complete"] == 1.0
+    assert row["item"]["eval/by_depth/2/no/n"] == 2
+    (artifact,) = [a for a in of_type(path, "artifact") if a["type"] == "outcomes"]
+    assert {entry["path"] for entry in artifact["manifest"]["contents"]} == {
+        "outcomes.safetensors", "summary.json", "table.md",
+    }  # fmt: skip
 
 
 def test_a_disabled_evaluation_logs_nothing(tmp_path: Path, monkeypatch: Any) -> None:
