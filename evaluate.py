@@ -109,37 +109,50 @@ def evaluate(
     if several and (name is not None or benchmark not in BENCHMARKS):
         raise ValueError("checkpoint: several need benchmark graph, and are called by their folders instead of --name")
     names = run_names([_run_folder(path) for path in checkpoint]) if several else [name or _model_name(checkpoint[0])]
-    folders = [output / called.replace("/", "-") if several else output for called in names]
     refuse_finished(output, overwrite, SUMMARY, COMPARISON)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     place = Place(str(checkpoint[0]), names[0], output, device, PRECISIONS[precision], overwrite)
+    if benchmark in BENCHMARKS:
+        _evaluate_graphs(checkpoint, names, place, BENCHMARKS[benchmark], graph, wandb)
+        return
     if benchmark == PROGRAM:
         evaluate_program(program, place)
     elif benchmark == GRAMMAR:
         _evaluate_grammar(place, grammar)
-    elif benchmark in TEXT_BENCHMARKS:
-        run_generated(checkpoint[0], output, names[0], traces, device, PRECISIONS[precision], overwrite)
-    if benchmark not in BENCHMARKS:
-        _log_written(wandb, place)
     else:
-        console, runs = Console(), []
-        for path, called, folder in zip(checkpoint, names, folders, strict=True):
-            model = checkpoints.load(path, device)
-            if several and not overwrite and (folder / SUMMARY).exists():  # the last evaluation was killed later on
-                runs.append(_finished(called, folder, model))
-                console.print(f"{called}: evaluated already, see {folder / PAGE}")
-                continue
-            run, timing = _measure(model, called, BENCHMARKS[benchmark], graph, PRECISIONS[precision], folder, console)
-            _write(run, folder)
-            _print(run, timing, graph, console)
-            files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
-            provenance = model.config.get("provenance", {})
-            log_evaluation(wandb, Evaluation(called, run.summary, provenance, files, folder), run.store)
-            console.print(f"open {folder / PAGE}")
-            runs.append(run)
-        if several:
-            _compare(runs, names[0], output, overwrite, console)
+        run_generated(checkpoint[0], output, names[0], traces, device, place.dtype, overwrite)
+    _log_written(wandb, place)
+
+
+def _evaluate_graphs(
+    checkpoint: list[Path],
+    names: list[str],
+    place: Place,
+    benchmark: Callable[..., tuple[Any, Timing]],
+    options: GraphOptions,
+    wandb: Wandb,
+) -> None:
+    """Run looped models, each in its own folder if there are several, and compare them then."""
+    several, output, overwrite = len(checkpoint) > 1, place.output, place.overwrite
+    folders = [output / called.replace("/", "-") if several else output for called in names]
+    console, runs = Console(), []
+    for path, called, folder in zip(checkpoint, names, folders, strict=True):
+        model = checkpoints.load(path, place.device)
+        if several and not overwrite and (folder / SUMMARY).exists():  # the last evaluation was killed later on
+            runs.append(_finished(called, folder, model))
+            console.print(f"{called}: evaluated already, see {folder / PAGE}")
+            continue
+        run, timing = _measure(model, called, benchmark, options, place.dtype, folder, console)
+        _write(run, folder)
+        _print(run, timing, options, console)
+        files = [folder / file for file in (SUMMARY, STORE, PAGE, TABLE)]
+        provenance = model.config.get("provenance", {})
+        log_evaluation(wandb, Evaluation(called, run.summary, provenance, files, folder), run.store)
+        console.print(f"open {folder / PAGE}")
+        runs.append(run)
+    if several:
+        _compare(runs, names[0], output, overwrite, console)
 
 
 def _check_choices(benchmark: str, precision: str, device: str) -> None:

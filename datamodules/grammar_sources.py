@@ -152,7 +152,7 @@ class SearchStream(InstanceStream[Puzzle]):
         self.families, self.suites = tuple(families), tuple(suites)
         self.procedure = SearchTask()
         for stage in self.stages:
-            if not run_lengths(self.families, stage.moves, stage.suites or self.suites):
+            if not stage.recipes(self.families, self.suites):
                 raise ValueError(f"train.stages: no run of {list(families)} has at most {stage.moves} moves; raise it")
 
     def draw(self, rng: random.Random, stage: int) -> list[Puzzle]:
@@ -160,9 +160,8 @@ class SearchStream(InstanceStream[Puzzle]):
         return draw_puzzles(self.families, self.suites, self.stages[stage], rng)
 
     def counts(self) -> list[int]:
-        """Return the numbers of moves of all runs of the longest stage."""
-        tables = [run_lengths(self.families, stage.moves, stage.suites or self.suites) for stage in self.stages]
-        return sorted({steps for table in tables for steps in table})
+        """Return the numbers of moves of all runs of all stages."""
+        return sorted({steps for stage in self.stages for steps in stage.recipes(self.families, self.suites)})
 
 
 class SearchRuns(InstanceSet[Puzzle]):

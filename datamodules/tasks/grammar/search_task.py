@@ -234,6 +234,10 @@ class SearchStage:
         if self.suites is not None and not self.suites:
             raise ValueError("stages: suites is empty; name some, or leave it out")
 
+    def recipes(self, families: tuple[str, ...], suites: tuple[str, ...]) -> dict[int, list[Recipe]]:
+        """Return its recipes by number of moves; `suites` are the stream's. See `run_lengths`."""
+        return run_lengths(families, self.moves, self.suites or suites)
+
 
 def growing_runs(moves: int = 21, batch_size: int = 32) -> list[SearchStage]:
     """Return the curriculum of the feasibility study: runs of up to 7, 10, 13, ... moves."""
@@ -279,7 +283,7 @@ def draw_puzzles(
     families: tuple[str, ...], suites: tuple[str, ...], stage: SearchStage, rng: random.Random
 ) -> list[Puzzle]:
     """Draw a batch of a stage: runs of like lengths, permuted letters, yes and no with equal chance if both exist."""
-    table = run_lengths(families, stage.moves, stage.suites or suites)
+    table = stage.recipes(families, suites)
     longest = rng.choice(list(table))
     near = [recipe for steps, recipes in table.items() if longest - 3 <= steps <= longest for recipe in recipes]
     by_answer = [some for accept in (True, False) if (some := [r for r in near if r.accept == accept])]
