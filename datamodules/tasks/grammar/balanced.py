@@ -21,6 +21,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
+from datamodules.tasks.grammar.cheap_rules import LOCAL_RULES
 from datamodules.tasks.grammar.draws import draw_branching
 from datamodules.tasks.grammar.moves import CUT, PRN_LONG, REJ_NO_PROD, REJ_TERM, Move
 from datamodules.tasks.grammar.pairs import Pair, matched_pairs
@@ -32,8 +33,14 @@ Cell: TypeAlias = tuple[Move, int]
 """What a pair stands for: a move and a level."""
 
 QUOTA_MOVES = (REJ_TERM, REJ_NO_PROD, PRN_LONG, CUT)
-RUN_LENGTHS = ((20, 80), (81, 160), (161, 400))
+RUN_LENGTHS = ((20, 150), (151, 250), (251, 400))
 """Fewest and most moves of a run at the levels 0, 1, 2."""
+
+STRICTEST_FIRST = tuple(reversed(LOCAL_RULES.values()))
+"""The rules that a no string passes, those that see most letters first."""
+
+LETTERS = (10, 16)
+"""Fewest and most letters of a string: with fewer, the first and last three or four are nearly all there is to see."""
 
 DRIFT = 20
 """Moves that all yes runs of a level may be longer, or shorter, than all its no runs together."""
@@ -76,7 +83,8 @@ def _grammars(split: Split, seed: int, seen: set[str], wanted: Counter[Cell], lo
         if split_of(grammar) != split:
             continue
         levels = [level for (_, level), number in wanted.items() if number]
-        pairs = matched_pairs(grammar, RUN_LENGTHS[min(levels)][0], RUN_LENGTHS[max(levels)][1], rng)
+        runs = RUN_LENGTHS[min(levels)][0], RUN_LENGTHS[max(levels)][1]
+        pairs = matched_pairs(grammar, runs, LETTERS, STRICTEST_FIRST, rng)
         found = next((pair for pair in pairs if _is_wanted(pair, seen, wanted, longer)), None)
         if found is not None:
             yield found
