@@ -9,7 +9,7 @@ import pytest
 from datamodules.tasks.grammar.audit import Guess, audit, bag_of_symbols, bracket_questions, classify, report
 from datamodules.tasks.grammar.brackets import bracket_suite
 from datamodules.tasks.grammar.cheap_rules import CHEAP_RULES, HELD_OUT_RULES, LOCAL_RULES, blocks, counts_add_up
-from datamodules.tasks.grammar.draws import draw_branching, draw_string
+from datamodules.tasks.grammar.draws import draw_branching, draw_string, redraw_letters
 from datamodules.tasks.grammar.grammar import make_grammar
 from datamodules.tasks.grammar.moves import CUT
 from datamodules.tasks.grammar.puzzle import Run
@@ -89,8 +89,12 @@ def test_drawn_grammars_have_what_they_promise():
         assert any(len(symbols) > 1 for symbols in inner)
         assert any(second == third for _, second in units for third, _ in units)
         assert any(not indices for indices in grammar.alternatives.values())
-        string = draw_string(grammar, rng)
-        assert string is None or recognises(grammar, string)
+        string = draw_string(grammar, rng, 12)
+        assert string is None or (len(string) <= 12 and recognises(grammar, string))
+        other = redraw_letters(grammar, rng)
+        assert shape_of(other) == shape_of(grammar)
+        assert [p.lhs for p in other.productions] == [p.lhs for p in grammar.productions]
+        assert len({symbol for p in other.productions for symbol in p.rhs} & {*other.terminals}) <= 3
 
 
 def check_balanced(puzzles, pairs):
