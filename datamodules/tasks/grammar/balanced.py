@@ -36,7 +36,7 @@ QUOTA_MOVES = (REJ_TERM, REJ_NO_PROD, PRN_LONG, CUT)
 RUN_LENGTHS = ((20, 160), (161, 260), (261, 400))
 """Fewest and most moves of a run at the levels 0, 1, 2."""
 
-STRICTEST_FIRST = tuple(reversed(LOCAL_RULES.values()))
+STRICTEST_FIRST = tuple(reversed(list(LOCAL_RULES.values())))
 """The rules that a no string passes, those that see most letters first."""
 
 LETTERS = (10, 16)
