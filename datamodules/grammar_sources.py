@@ -19,14 +19,14 @@ from datamodules.tasks.grammar.bracket_task import (
     wrong_closer,
 )
 from datamodules.tasks.grammar.puzzle import Puzzle
-from datamodules.tasks.grammar.search_task import (
-    TERMINALS,
+from datamodules.tasks.grammar.search_recipes import (
     SearchStage,
-    SearchTask,
     draw_puzzles,
     growing_runs,
+    held_out_puzzles,
     run_lengths,
 )
+from datamodules.tasks.grammar.search_task import SearchTask
 
 
 class BracketStream(InstanceStream[BracketString]):
@@ -165,7 +165,7 @@ class SearchStream(InstanceStream[Puzzle]):
 
 
 class SearchRuns(InstanceSet[Puzzle]):
-    """Every kind of run up to a length, in some letterings each.
+    """Every kind of run up to a length, once in each of some letterings that no `SearchStream` draws.
 
     The structures of short runs are few, so training has them too, in other letters: what is new here is the lettering
     of trained lengths, and everything beyond them.
@@ -174,7 +174,7 @@ class SearchRuns(InstanceSet[Puzzle]):
         families: families of the suites.
         suites: how their no puzzles are made.
         longest: most moves of a run.
-        letterings: letterings of each structure.
+        letterings: most letterings of each structure; one of a single letter has one that is held out.
         seed: decides the letterings.
         batch_size: puzzles of a batch on one rank.
 
@@ -203,9 +203,4 @@ class SearchRuns(InstanceSet[Puzzle]):
         """Make the puzzles, by number of moves."""
         rng = random.Random(f"search:{self.seed}")
         table = run_lengths(self.families, self.longest, self.suites)
-        return [
-            recipe.puzzle(rng.sample(TERMINALS, len(TERMINALS)))
-            for recipes in table.values()
-            for recipe in recipes
-            for _ in range(self.letterings)
-        ]
+        return held_out_puzzles([recipe for recipes in table.values() for recipe in recipes], self.letterings, rng)

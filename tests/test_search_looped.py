@@ -14,7 +14,8 @@ from test_grammar_looped import network_config
 from datamodules.grammar import GrammarDataModule, SearchRuns, SearchStream
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.recogniser import recognises
-from datamodules.tasks.grammar.search_task import AHEAD, PHASES, Recipe, SearchStage, SearchTask
+from datamodules.tasks.grammar.search_recipes import Recipe, SearchStage
+from datamodules.tasks.grammar.search_task import AHEAD, PHASES, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import UNDEFINED
 from loopformer import checkpoint

@@ -12,7 +12,8 @@ from datamodules.tasks.grammar.brackets import bracket_suite
 from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
 from datamodules.tasks.grammar.lane_suites import BRACKETS, SUITES, string_items, suite_items
 from datamodules.tasks.grammar.lanes import LANES, MOST_MOVES
-from datamodules.tasks.grammar.search_task import QUESTIONS, SEARCH_LABELS, SearchTask
+from datamodules.tasks.grammar.search_recipes import QUESTIONS
+from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
 from loopformer.evaluation.name_list import names_in, read_names
