@@ -188,8 +188,10 @@ class StateHeads(nn.Module):
         for name, head in heads.items():
             at = getattr(head, "at", None)
             if at is not None and not isinstance(heads.get(at), MarkerHead):
-                markers = ", ".join(key for key, other in heads.items() if isinstance(other, MarkerHead))
-                raise ValueError(f"state_heads.{name}.at: got {at!r}; name a field with a MarkerHead ({markers or 'none is'})")
+                markers = (
+                    ", ".join(key for key, other in heads.items() if isinstance(other, MarkerHead)) or "there is none"
+                )
+                raise ValueError(f"state_heads.{name}.at: got {at!r}; name a field with a MarkerHead ({markers})")
         self.heads = nn.ModuleDict(heads)
 
     @property
