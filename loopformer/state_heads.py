@@ -23,6 +23,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import rms_norm
 
 CELLS = "cells"
 """Size of a field whose value is a cell: as many values as the instance has cells."""
@@ -142,7 +143,8 @@ class MarkerHead(FieldHead):
 class MarkedClassHead(ClassHead):
     """A label of P's output at the cell that the state marks: Linear D-V, pooled by a softmax of marks over the cells.
 
-    What a cell is then shows in P's output itself, without a word from R.
+    What a cell is then shows in P's output itself, without a word from R. It is read at the scale of 1: an embedding
+    that has never been trained is so small that a head on it hardly learns, nor P through the head.
 
     Args:
         values: number V of labels.
@@ -168,7 +170,7 @@ class MarkedClassHead(ClassHead):
         """
         marks = _marks(self.mark, inputs, "MarkedClassHead") if self.at is None else inputs.marks[self.at].detach()
         anchors, _ = _cells_of(inputs.anchors, inputs.mask, "MarkedClassHead")
-        return marks.softmax(-1) @ _linear(self.linear, anchors)
+        return marks.softmax(-1) @ _linear(self.linear, rms_norm(anchors.float(), anchors.shape[-1:], eps=1e-6))
 
 
 class StateHeads(nn.Module):
