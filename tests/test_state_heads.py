@@ -90,6 +90,34 @@ def test_heads_by_hand() -> None:
     assert (pointer.size, marker.size, of_coda.size) == (CELLS, CELLS, 5)
 
 
+def test_a_class_is_read_at_the_mark_of_another_field() -> None:
+    torch.manual_seed(0)
+    cells, anchors = torch.randn(2, 3, 4, 8), torch.randn(2, 4, 8, requires_grad=True)
+    mask = torch.tensor([[True] * 4, [True, True, True, False]])
+    heads = StateHeads({"kind": MarkedClassHead(5, at="place"), "place": MarkerHead()})
+    heads.build(8)
+    assert sorted(heads.state_dict()) == [
+        "heads.kind.linear.bias",
+        "heads.kind.linear.weight",
+        "heads.place.linear.bias",
+        "heads.place.linear.weight",
+    ]
+    logits = heads(FieldInputs(torch.randn(2, 3, 8), cells=cells, anchors=anchors, mask=mask))
+    assert list(logits) == ["kind", "place"]
+    pooled = logits["place"].softmax(-1) @ heads.heads["kind"].linear(anchors)
+    torch.testing.assert_close(logits["kind"], pooled)
+    logits["kind"].square().sum().backward()
+    assert anchors.grad is not None
+    assert heads.heads["kind"].linear.weight.grad is not None
+    assert heads.heads["place"].linear.weight.grad is None, "a mark is learnt by its own labels"
+
+
+@pytest.mark.parametrize("at", ["nowhere", "class"])
+def test_a_class_needs_a_mark_to_be_read_at(at: str) -> None:
+    with pytest.raises(ValueError, match=r"state_heads\.kind\.at: got .*; name a field with a MarkerHead \(place\)"):
+        StateHeads({"kind": MarkedClassHead(5, at=at), "class": ClassHead(3), "place": MarkerHead()})
+
+
 def test_loop_zero_is_the_preludes_state_and_coda_source_is_read_behind_c() -> None:
     heads = StateHeads({"last": ClassHead(3), "seen": ClassHead(3, "coda")})
     network, batch = walker(state_heads=heads, bridge=ReentryBridge()), walk_batch()
