@@ -116,6 +116,18 @@ def test_a_stage_may_have_suites_of_its_own() -> None:
         SearchStream(stages=[SearchStage(7, suites=("foo",))])
 
 
+def test_no_run_is_ended_by_a_budget() -> None:
+    """A run of 512 moves is one that the budget of moves has ended: no puzzle without a verdict is asked."""
+    deep = Recipe("original", "recursion", 257, accept=True, backwards=False).puzzle().run()
+    assert (deep.verdict, len(deep.moves)) == ("unknown", 512)
+    puzzles = SearchRuns(["recursion"], ["original"], longest=512).instances()
+    assert (len(puzzles), max(puzzle.level for puzzle in puzzles)) == (554, 256)
+    for puzzle in puzzles:
+        run = puzzle.run()
+        assert run.verdict == ("accept" if puzzle.accept else "reject")
+        assert not any(move.op == "CUT" for move in run.moves)
+
+
 def test_search_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match=r"families: got \['loops'\]"):
         SearchStream(["loops"])
