@@ -125,6 +125,11 @@ def check_alphabets(train: InstanceStream, validation: InstanceSet) -> None:
         )
 
 
+def no_run(families: Sequence[str], longest: int) -> str:
+    """Return what to say where a bound leaves no run."""
+    return f"no run of {','.join(families)} has at most {longest} moves; raise it"
+
+
 class SearchStream(InstanceStream[Puzzle]):
     """Unlimited puzzles for the search, whose runs grow longer from stage to stage; letters are permuted.
 
@@ -135,7 +140,8 @@ class SearchStream(InstanceStream[Puzzle]):
         batches_per_epoch: length of what counts as an epoch.
 
     Raises:
-        ValueError: no stage, fewer than 1 batch, an unknown family or suite, or a stage without any run.
+        ValueError: no stage, fewer than 1 batch, a family or suite that is unknown or given twice, or a stage without
+            any run.
     """
 
     def __init__(
@@ -153,7 +159,7 @@ class SearchStream(InstanceStream[Puzzle]):
         self.procedure = SearchTask()
         for stage in self.stages:
             if not stage.recipes(self.families, self.suites):
-                raise ValueError(f"train.stages: no run of {list(families)} has at most {stage.moves} moves; raise it")
+                raise ValueError(f"train.stages: {no_run(families, stage.moves)}")
 
     def draw(self, rng: random.Random, stage: int) -> list[Puzzle]:
         """Draw one batch of a stage."""
@@ -179,7 +185,7 @@ class SearchRuns(InstanceSet[Puzzle]):
         batch_size: puzzles of a batch on one rank.
 
     Raises:
-        ValueError: fewer than 1 lettering, an unknown family or suite.
+        ValueError: fewer than 1 lettering, a family or suite that is unknown or given twice, or no run is that short.
     """
 
     def __init__(
@@ -197,7 +203,8 @@ class SearchRuns(InstanceSet[Puzzle]):
         self.families, self.suites, self.longest = tuple(families), tuple(suites), longest
         self.letterings, self.seed = letterings, seed
         self.procedure = SearchTask()
-        run_lengths(self.families, longest, self.suites)
+        if not run_lengths(self.families, longest, self.suites):
+            raise ValueError(f"validation.longest: {no_run(families, longest)}")
 
     def instances(self) -> list[Puzzle]:
         """Make the puzzles, by number of moves."""

@@ -133,6 +133,14 @@ def test_search_mistakes_are_named() -> None:
         SearchStream(["loops"])
     with pytest.raises(ValueError, match="at most 1 moves"):
         SearchStream(stages=[SearchStage(1)])
+    for longest in (0, -1):
+        with pytest.raises(ValueError, match=rf"^validation\.longest: no run of nesting has at most {longest} moves; "):
+            SearchRuns(["nesting"], longest=longest)
+    for source in (SearchStream, SearchRuns):
+        with pytest.raises(ValueError, match=r"^families: nesting is given twice; name it once$"):
+            source(["nesting", "recursion", "nesting"])
+        with pytest.raises(ValueError, match=r"^suites: original is given twice; name it once$"):
+            source(suites=["original", "original"])
     deep = Recipe("original", "chain_depth", 16, accept=True, backwards=False).puzzle()
     with pytest.raises(ValueError, match="17 nonterminals"):
         SEARCH.prompt(deep, "executor")

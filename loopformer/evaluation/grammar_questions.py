@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datamodules.grammar_sources import BracketDepths, SearchRuns, permute
+from datamodules.grammar_sources import BracketDepths, SearchRuns, no_run, permute
 from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
 from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
 from datamodules.tasks.grammar.lane_suites import BRACKETS, SUITES, string_items, suite_items
 from datamodules.tasks.grammar.lanes import LANES, MOST_MOVES
-from datamodules.tasks.grammar.search_recipes import QUESTIONS
+from datamodules.tasks.grammar.search_recipes import QUESTIONS, run_lengths
 from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
@@ -158,12 +158,9 @@ def search_questions(options: GrammarOptions) -> Questions:
         ValueError: no run is that short.
     """
     families, suites = names_in(options.families), names_in(options.suites)
-    runs = SearchRuns(families, suites, options.longest, options.letterings, EVALUATION_SEED)
-    instances = runs.instances()
-    if not instances:
-        raise ValueError(
-            f"grammar.longest: no run of {','.join(families)} has at most {options.longest} moves; raise it"
-        )
+    if not run_lengths(tuple(families), options.longest, tuple(suites)):
+        raise ValueError(f"grammar.longest: {no_run(families, options.longest)}")
+    instances = SearchRuns(families, suites, options.longest, options.letterings, EVALUATION_SEED).instances()
     return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
 
 

@@ -159,12 +159,14 @@ def run_lengths(families: tuple[str, ...], longest: int, suites: tuple[str, ...]
     A table instead of rejection: letters do not change a run, so a few hundred recipes stand for all puzzles.
 
     Raises:
-        ValueError: an unknown family or suite.
+        ValueError: an unknown family or suite, or one given twice.
     """
     for name, values, known in (("families", families, FAMILIES), ("suites", suites, tuple(QUESTIONS))):
         unknown = [value for value in values if value not in known]
         if unknown or not values:
             raise ValueError(f"{name}: got {list(values)}; use some of {', '.join(known)}")
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise ValueError(f"{name}: {twice[0]} is given twice; name it once")
     table: dict[int, list[Recipe]] = {}
     for suite in suites:
         for family in families:
