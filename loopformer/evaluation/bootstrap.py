@@ -163,6 +163,16 @@ def grouped_interval(rows: Sequence[tuple[str, float, int]]) -> list[float] | No
     return [float(low[0]), float(high[0])]
 
 
+def wider(*intervals: Sequence[float] | None) -> list[float] | None:
+    """Return the interval that covers several of one quantity; None if none is known.
+
+    Args:
+        intervals: lower and upper end each, None where one is undefined.
+    """
+    known = [ends for ends in intervals if ends is not None]
+    return [min(low for low, _ in known), max(high for _, high in known)] if known else None
+
+
 @lru_cache(maxsize=8)
 def _unstratified(groups: int) -> Floats:
     return resampling_counts(np.zeros(groups))

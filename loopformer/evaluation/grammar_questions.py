@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from datamodules.grammar_sources import BracketDepths, SearchRuns, no_run, permute
-from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
+from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, string_structure, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
 from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
 from datamodules.tasks.grammar.lane_suites import BRACKETS, SUITES, string_items, suite_items
 from datamodules.tasks.grammar.lanes import LANES, MOST_MOVES
-from datamodules.tasks.grammar.search_recipes import QUESTIONS, run_lengths
+from datamodules.tasks.grammar.search_recipes import QUESTIONS, run_lengths, structure_of
 from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
@@ -115,7 +116,8 @@ class Questions:
     Attributes:
         task: their task.
         instances: the instances.
-        facts: extra facts by name, one integer per instance.
+        facts: extra facts by name, one integer per instance: `suite`, and `structure`, a number that instances share
+            where they differ in letters alone, the same in every evaluation.
         fact_values: names of the codes of a fact.
     """
 
@@ -148,7 +150,9 @@ def bracket_questions(options: GrammarOptions, permuted: bool = False) -> Questi
     suite = strings_of(bracket_suite()[:46]) if options.suite else []
     suite = permute(suite, EVALUATION_SEED + 1) if permuted else suite
     in_suite = [0] * len(strings) + [1] * len(suite)
-    return Questions(BracketTask(permuted=permuted), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
+    instances = [*strings, *suite]
+    facts = {"suite": in_suite, "structure": structure_numbers(map(string_structure, instances))}
+    return Questions(BracketTask(permuted=permuted), instances, facts, {"spoilt": SPOILT_BY})
 
 
 def search_questions(options: GrammarOptions) -> Questions:
@@ -161,7 +165,14 @@ def search_questions(options: GrammarOptions) -> Questions:
     if not run_lengths(tuple(families), options.longest, tuple(suites)):
         raise ValueError(f"grammar.longest: {no_run(families, options.longest)}")
     instances = SearchRuns(families, suites, options.longest, options.letterings, EVALUATION_SEED).instances()
-    return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
+    structures = structure_numbers(structure_of(puzzle)[0] for puzzle in instances)
+    facts = {"suite": [0] * len(instances), "structure": structures}
+    return Questions(SearchTask(), instances, facts, {"family": FAMILIES})
+
+
+def structure_numbers(structures: Iterable[str]) -> list[int]:
+    """Return numbers of structures that depend on nothing but their texts, of 31 bits."""
+    return [crc32(text.encode()) >> 1 for text in structures]
 
 
 def made_with(suite: str, options: GrammarOptions) -> dict[str, Any] | None:

@@ -76,7 +76,7 @@ FACT_RANGES: dict[str, tuple[Span, ...]] = {
 }
 """Ranges of cycle length and of steps before the cycle; other facts are broken down by value."""
 
-IDENTIFIERS = ("graph",)
+IDENTIFIERS = ("graph", "structure")
 """Facts that tell instances apart instead of grouping them."""
 
 PAIRED = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
