@@ -247,7 +247,7 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
     options = GrammarOptions(depths="2,4", per_depth=4, suite=True, slack=2)
     store = evaluate_grammar(checkpoint.load(saved), options)
     perfect = summarize_grammar(oracle(store, []))
-    for name in ("answer", "complete", "exact_stop", "strict"):
+    for name in ("answer", "forced_answer", "complete", "exact_stop", "strict"):
         assert perfect["yes"][name] == perfect["no"][name] == 1.0
     assert perfect["instances"] == 16 + 46
     assert perfect["suite"]["yes"]["n"] == perfect["suite"]["no"]["n"] == 23

@@ -1,4 +1,4 @@
-"""Numbers of the looped grammar benchmark by hand: intervals over structures."""
+"""Numbers of the looped grammar benchmark by hand: answers at the model's own stop, intervals over structures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from datamodules.batch import IGNORE
+from datamodules.tasks.grammar.bracket_task import MOVE_NAMES
+from datamodules.tasks.grammar.search_task import SEARCH_LABELS
 from loopformer.evaluation.bootstrap import grouped_interval, wider, wilson
 from loopformer.evaluation.curves import read_curves
 from loopformer.evaluation.grammar_questions import GrammarOptions, Questions, bracket_questions, search_questions
-from loopformer.evaluation.grammar_summary import grammar_markdown, summarize_grammar
+from loopformer.evaluation.grammar_summary import grammar_markdown, own_verdicts, summarize_grammar
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 
 SLACK = 3
+YES, NO, NONE = 1, 0, -1
 
 
 def perfect(questions: Questions) -> OutcomeStore:
@@ -42,6 +45,63 @@ def perfect(questions: Questions) -> OutcomeStore:
         stratum=(2 * facts["depth"] + facts["accept"]).to(torch.int16),
         facts=facts,
     )
+
+
+def changed(store: OutcomeStore, row: int, stop: int, said: dict[int, int]) -> None:
+    """Let a run stop elsewhere (0 for never), and make other moves (by loop, from 1)."""
+    store.stops[row] = stop
+    for loop, move in said.items():
+        store.letters[row, loop - 1] = move
+
+
+def test_the_answer_is_the_move_at_the_models_own_stop() -> None:
+    """Strings of depth 1, yes and no in turn; a yes has the moves PUSH, CENTER, POP, ACCEPT."""
+    store = perfect(bracket_questions(GrammarOptions(depths="1", per_depth=4, suite=False)))
+    push, accept, reject = (MOVE_NAMES.index(name) for name in ("PUSH 1", "ACCEPT", "REJECT"))
+    assert store.steps.tolist() == [4, 3] * 4
+    changed(store, 0, 1, {1: reject})  # refuses too early what it would have accepted: it is told when to stop
+    changed(store, 2, 0, {})  # a complete run that never stops
+    changed(store, 4, 6, {6: reject})  # a complete run that goes on to another verdict
+    changed(store, 6, 2, {})  # stops at CENTER
+    changed(store, 1, 5, {3: push, 5: reject})  # refuses late what it let pass
+    changed(store, 3, 3, {3: accept})
+    changed(store, 5, 2, {2: reject})  # refuses rightly, too early, after which its last move is right as well
+    assert own_verdicts(store).tolist() == [NO, NO, NONE, YES, NO, NO, NONE, NO]
+    summary = summarize_grammar(store)
+    assert (summary["yes"]["answer"], summary["no"]["answer"]) == (0, 3 / 4)
+    assert (summary["yes"]["forced_answer"], summary["no"]["forced_answer"]) == (1, 2 / 4)
+    assert summary["answer_by_run"]["yes"] == {
+        "answer_right_run_complete": 0,
+        "answer_right_run_wrong": 0,
+        "answer_wrong_run_complete": 3,
+        "answer_wrong_run_wrong": 1,
+    }
+    assert summary["answer_by_run"]["no"] == {
+        "answer_right_run_complete": 1,
+        "answer_right_run_wrong": 2,
+        "answer_wrong_run_complete": 0,
+        "answer_wrong_run_wrong": 1,
+    }
+    assert summary["answer"] == 3 / 8
+    json.dumps(summary, allow_nan=False)
+
+
+def test_a_refusal_may_end_in_any_move_that_ends_a_run() -> None:
+    questions = search_questions(GrammarOptions(families="recursion", longest=7, letterings=1))
+    store, names = perfect(questions), SEARCH_LABELS.names
+    ends = [names[int(store.letters[row, n - 1])] for row, n in enumerate(store.steps.tolist())]
+    row = ends.index("DONE")
+    expected = {
+        "PRN pref": NO, "PRN long": NO, "REJ term": NO, "REJ no_prod": NO, "CUT": NO, "DONE": NO, "BT": NONE,
+        "ACC": YES, "TRY p0": NONE,
+    }  # fmt: skip
+    for move, verdict in expected.items():
+        changed(store, row, int(store.steps[row]), {int(store.steps[row]): names.index(move)})
+        assert int(own_verdicts(store)[row]) == verdict, move
+    changed(store, row, int(store.steps[row]), {int(store.steps[row]): names.index("PRN pref")})
+    summary = summarize_grammar(store)
+    assert summary["no"]["answer"] == 1
+    assert summary["no"]["forced_answer"] == 1 - 1 / summary["no"]["n"]
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -84,7 +144,7 @@ def test_intervals_count_a_structure_once() -> None:
     of_depth = (store.facts["depth"] == 1) & store.facts["accept"].bool()
     first = store.facts["structure"][of_depth][0]
     wrong = of_depth & (store.facts["structure"] == first)
-    store.letters[wrong, 3] = 0
+    store.stops[wrong] = 0
     cell = summarize_grammar(store)["by_depth"]["1"]["yes"]
     assert cell["answer"] == 1 - int(wrong.sum()) / 64
     assert cell["structures"]["answer"] == [0.0, 1.0]
@@ -92,7 +152,7 @@ def test_intervals_count_a_structure_once() -> None:
     assert cell["structures"]["answer"] == grouped_interval(rows)
     row = f"| depth 1 | 2 of 64 | 2 of 64 | {100 * cell['answer']:.1f} [0.0, 100.0] |"
     assert row in grammar_markdown(summarize_grammar(store))
-    assert cell["structures"]["exact_stop"] == pytest.approx([float(end) for end in wilson(2, 2)])
+    assert cell["structures"]["complete"] == pytest.approx([float(end) for end in wilson(2, 2)])
 
 
 def test_intervals_of_a_kind_of_move_count_a_structure_once() -> None:

@@ -21,9 +21,11 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from datamodules.tasks.grammar.lane_items import LAST_NO, LAST_YES
 from loopformer.evaluation.bootstrap import grouped_interval, wider, wilson
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.metrics.functional import (
+    MISSING,
     QueryOutcome,
     exposure,
     first_error_counts,
@@ -33,12 +35,13 @@ from loopformer.metrics.functional import (
 from loopformer.metrics.functional.rates import complete, exact_stop, forced_final, strict
 
 SHARES: Mapping[str, Callable[[QueryOutcome], Tensor]] = {
-    "answer": forced_final,
+    "forced_answer": forced_final,
     "complete": complete,
     "exact_stop": exact_stop,
     "strict": strict,
 }
-"""Shares of a cell."""
+"""Shares of a cell beside `answer`. The forced answer is the reference's last move, made where the reference makes it:
+whoever asks for it tells the model when to stop, and how a refusal ends."""
 
 SHOWN = ("answer", "complete", "exact_stop", "strict")
 """Shares that the table shows."""
@@ -46,6 +49,9 @@ SHOWN = ("answer", "complete", "exact_stop", "strict")
 ANSWERS = {"yes": True, "no": False}
 SPANS = ((1, 6), (7, 14), (15, 21), (22, 64), (65, 128), (129, None))
 """Ranges of run lengths, in moves."""
+
+
+NO_VERDICT = -1
 
 
 @dataclass(frozen=True)
@@ -120,8 +126,22 @@ def summarize_grammar(store: OutcomeStore) -> dict[str, Any]:
 def _runs(store: OutcomeStore) -> _Runs:
     outcome = _join([outcome for _, outcome in store.outcomes()])
     accept = store.facts["accept"].bool()
-    shares = {name: share(outcome) for name, share in SHARES.items()}
+    answers = {"answer": own_verdicts(store) == accept.long()}
+    shares = answers | {name: share(outcome) for name, share in SHARES.items()}
     return _Runs(outcome, accept, shares, store.facts.get("structure"))
+
+
+def own_verdicts(store: OutcomeStore) -> Tensor:
+    """[I] what each run answers: 1 for yes, 0 for no, `NO_VERDICT` where it gives no answer.
+
+    That is the verdict of the move at which the model itself stops, whatever the reference does there. A run that never
+    stops, or stops at a move that ends no run, gives none; nor does a model without a stop rule.
+    """
+    ops = [label.partition(" ")[0] for label in store.metadata.labels]
+    verdicts = torch.tensor([1 if op in LAST_YES else 0 if op in LAST_NO else NO_VERDICT for op in ops])
+    stops = store.stops.long()
+    last = store.letters[store.row.long(), (stops - 1).clamp(min=0)].long()
+    return torch.where(stops == MISSING, NO_VERDICT, verdicts[last])
 
 
 def _join(parts: Sequence[QueryOutcome]) -> QueryOutcome:
@@ -210,7 +230,10 @@ def _moves(store: OutcomeStore, runs: _Runs, rows: Tensor) -> dict[str, Any]:
 
 
 def _cross_table(runs: _Runs) -> dict[str, int]:
-    """Does the right answer come with the right run? Counts of instances."""
+    """Does the right answer come with the right run? Counts of instances.
+
+    A complete run ends in the right verdict, but a model that stops too early, or never, answers otherwise.
+    """
     answer, complete = runs.shares["answer"], runs.shares["complete"]
     return {
         f"answer_{told}_run_{made}": int((answers & finished).sum())
