@@ -10,7 +10,7 @@ import pytest
 from test_lane_benchmark import evaluate, perfect_script, saved, scripted
 
 from datamodules.tasks.grammar.arms import LETTER_TASKS
-from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions
+from loopformer.evaluation.grammar_questions import MADE_WITH, GrammarOptions, bracket_questions
 from loopformer.evaluation.lane_benchmark import ask_lanes, find_asked, find_items
 from loopformer.evaluation.lane_outputs import run, score_outputs
 from loopformer.evaluation.lane_summary import markdown, summarize_lanes
@@ -19,7 +19,8 @@ from loopformer.files import write_json_lines
 
 @pytest.mark.parametrize("task", ["BracketTask", "PermutedBracketTask", "SearchTask"])
 def test_a_model_of_letters_is_asked_what_looped_ones_are(task: str) -> None:
-    options = GrammarOptions(depths="2,4", per_depth=4, longest=9, letterings=1)
+    made = {"longest": 9, "letterings": 1} if task == "SearchTask" else {"depths": "2,4", "per_depth": 4}
+    options = GrammarOptions(**made)  # type: ignore[arg-type]
     replies: dict[str, str] = {}
     model = scripted(replies.__getitem__, f"procedure/{task}/steps")
     replies |= perfect_script(model, options)
@@ -60,7 +61,8 @@ def test_what_looped_models_are_asked_is_scored_again_from_its_file(style: str |
         "suites": "count_a",
         "families": "recursion",
     }
-    options = GrammarOptions(lane=lane, puzzles=puzzles, listing=False, **made)
+    made = {name: value for suite in puzzles.split(",") for name, value in made.items() if name in MADE_WITH[suite]}
+    options = GrammarOptions(lane=lane, puzzles=puzzles, listing=False if style is None else None, **made)
     replies: dict[str, str] = {}
     model = scripted(replies.__getitem__, style)
     replies |= perfect_script(model, options)

@@ -45,7 +45,8 @@ class GrammarOptions:
     """What to evaluate. `depths` to `suite` are for brackets, `families` to `letterings` for the search.
 
     Those from `lane` on are for ordinary language models (`loopformer.evaluation.lane_benchmark`); the others apply to
-    them in the puzzles "bracket_depths" and "search_runs".
+    them in the puzzles "bracket_depths" and "search_runs". An option that would do nothing for a model and its puzzles
+    is refused (`loopformer.evaluation.idle_options`).
 
     Attributes:
         machine: whose moves a looped model makes: "brackets", "permuted_brackets" (every string in an alphabet of its

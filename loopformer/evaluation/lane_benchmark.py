@@ -35,6 +35,7 @@ from loopformer.evaluation.grammar_questions import (
     made_with,
     suite_puzzles,
 )
+from loopformer.evaluation.idle_options import refuse_idle_options
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
 from loopformer.evaluation.name_list import names_in
 from loopformer.evaluation.writer import Writer
@@ -280,9 +281,10 @@ def ask_lanes(
         What it wrote, the puzzles, and how it was asked.
 
     Raises:
-        ValueError: see `find_asked`; or the model cannot be asked these puzzles.
+        ValueError: see `find_asked`; or the model cannot be asked these puzzles, or an option would do nothing.
     """
     asked = find_asked(checkpoint, options)
+    refuse_idle_options(options, asked.suites, asked.notation_name == LETTERS, checkpoint.source)
     items = find_items(asked, options)
     asker = LaneAsker(checkpoint, asked, options, partial_results)
     if not (count := asker.count(items)):
