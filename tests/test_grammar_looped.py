@@ -268,7 +268,8 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
     lengths = sorted(int(store.steps[row]) for row in wrong)
     assert sorted(map(int, spoilt["by_depth"]["2"]["no"]["first_errors"])) == sorted(set(lengths))
     assert spoilt["survival"]["yes"]["survival"][0] == 1.0
-    assert "| depth 2 | 3 of 4 | 3 of 4 | 100.0 [43.9, 100.0] | 0.0 [0.0, 56.1] |" in grammar_markdown(spoilt)
+    assert "| depth 2, yes | 3 of 4 | 100.0 [43.9, 100.0] | 100.0 [" in grammar_markdown(spoilt)
+    assert "| depth 2, no | 3 of 4 | 0.0 [0.0, 56.1] | 0.0 [" in grammar_markdown(spoilt)
     assert "| ACCEPT | 31 | 0 | 100.00 | - |" in grammar_markdown(spoilt)
     json.dumps(spoilt, allow_nan=False)
 

@@ -150,7 +150,7 @@ def test_intervals_count_a_structure_once() -> None:
     assert cell["structures"]["answer"] == [0.0, 1.0]
     rows = [(str(one), float(one != first), 1) for one in store.facts["structure"][of_depth].tolist()]
     assert cell["structures"]["answer"] == grouped_interval(rows)
-    row = f"| depth 1 | 2 of 64 | 2 of 64 | {100 * cell['answer']:.1f} [0.0, 100.0] |"
+    row = f"| depth 1, yes | 2 of 64 | {100 * cell['answer']:.1f} [0.0, 100.0] |"
     assert row in grammar_markdown(summarize_grammar(store))
     assert cell["structures"]["complete"] == pytest.approx([float(end) for end in wilson(2, 2)])
 
@@ -171,7 +171,7 @@ def test_a_store_of_before_has_no_structures() -> None:
     assert set(summary["yes"]["structures"].values()) == {None}
     assert summary["yes"]["answer"] == 1
     assert summary["moves"]["ACCEPT"]["structures"] is None
-    assert "| depth 1 | - of 64 | - of 64 | 100.0 [94.3, 100.0] |" in grammar_markdown(summary)
+    assert "| depth 1, yes | - of 64 | 100.0 [94.3, 100.0] |" in grammar_markdown(summary)
 
 
 def test_curves_draw_the_wider_interval(tmp_path) -> None:

@@ -262,16 +262,16 @@ def span_name(first: int, last: int | None) -> str:
 
 
 def table_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table by depth: yes and no apart, shares with the wider of both intervals."""
-    head = ["strings", *(f"{name} {answer}" for name in ("structures", *SHOWN) for answer in ANSWERS)]
-    groups = {f"depth {depth}": cell for depth, cell in summary["by_depth"].items()}
+    """Head and rows of the table by depth, yes and no apart: shares in percent with the wider of both intervals."""
+    groups = {f"depth {depth}": cells for depth, cells in summary["by_depth"].items()}
     groups |= {"suite": summary["suite"]} if summary["suite"]["yes"]["n"] else {}
     groups["all"] = {answer: summary[answer] for answer in ANSWERS}
     rows = []
     for name, cells in groups.items():
-        counts = [_structures(cells[answer]) for answer in ANSWERS]
-        rows.append([name, *counts, *(_percent(cells[answer], share) for share in SHOWN for answer in ANSWERS)])
-    return head, rows
+        for answer in ANSWERS:
+            cell = cells[answer]
+            rows.append([f"{name}, {answer}", _structures(cell), *(_percent(cell, share) for share in SHOWN)])
+    return ["strings", "structures", *(share.replace("_", " ") for share in SHOWN)], rows
 
 
 def _structures(cell: dict[str, Any]) -> str:
