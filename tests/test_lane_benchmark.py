@@ -78,7 +78,7 @@ def perfect_script(model: LanguageCheckpoint, options: GrammarOptions, frame: st
     known = {}
     for lane in asked.lanes:
         for item in find_items(asked, options):
-            able = can_ask(item, lane) and asked.notation.asks(item)
+            able = can_ask(item, lane, asked.notation)
             calls = prompts(item, lane, asked.notation, asked.listing) if able else []
             for at, prompt in enumerate(calls):
                 single = lane in ("gym", "states")
@@ -110,9 +110,10 @@ def test_a_perfect_model_passes_every_lane(chat: str | None) -> None:
         for group in summary["lanes"][lane].values():
             assert group["errors"] == {}
             assert group["complete"] == (None if lane == "answer" else 1.0)
+            assert group["exact_stop"] == (1.0 if lane in ("written", "planted") else None)
     moves = {item.name: len(item.moves) for item in items}
     gym = [one for one in outputs if one.lane == "gym"]
-    assert all(len(one.output) == moves[one.item] for one in gym)
+    assert all(len(one.output) == len(one.ended) == moves[one.item] for one in gym)
     tokens = len(model.tokenizer(gym[0].output)["input_ids"][0])
     assert gym[0].new_tokens == moves[gym[0].item] * (tokens + 1), "each reply with its end token"
 
@@ -333,5 +334,5 @@ def test_items_of_every_suite_can_be_asked() -> None:
     asked = find_asked(model, options)
     items = find_items(asked, options)
     assert len({item.key for item in items}) == len(items)
-    able = [item for item in items if can_ask(item, "planted")]
+    able = [item for item in items if can_ask(item, "planted", asked.notation)]
     assert all(len(prompts(item, "planted", asked.notation, False)) == 4 for item in able)

@@ -58,7 +58,7 @@ class LaneOutput:
         output: the reply, of any type; in the lanes of single moves the list of replies. A thought that was not closed
             within its budget stands there behind "<think>", and is no reply.
         planted: wrong moves of the planted history, None without one.
-        ended: whether the reply ended within its budget.
+        ended: whether the reply ended within its budget; in the lanes of single moves also a list, one for every reply.
         new_tokens: tokens written, those of a thought included; None where nobody counted.
         thought_tokens: tokens of the thought before the reply; None where there could be none.
         notation: "json" or "letters".
@@ -70,7 +70,7 @@ class LaneOutput:
     lane: Lane
     output: object
     planted: int | None = None
-    ended: bool = True
+    ended: bool | list[bool] = True
     new_tokens: int | None = None
     thought_tokens: int | None = None
     notation: str = JSON
@@ -109,7 +109,7 @@ def _parsed(line: str, place: str) -> LaneOutput:
     if unknown := set(found) - set(fields):
         raise ValueError(f"{place}: unknown field {min(unknown)}; use some of {', '.join(fields)}")
     known: dict[str, Sequence[object]] = {"suite": PUZZLES, "lane": LANES, "notation": (JSON, LETTERS)}
-    planted = found.get("lane") == "planted"
+    planted, single = found.get("lane") == "planted", found.get("lane") in SINGLE_MOVES
     known["planted"] = PLANTED if planted else (None,)
     for name, values in known.items():
         value = found.get(name, JSON if name == "notation" else None)
@@ -119,10 +119,12 @@ def _parsed(line: str, place: str) -> LaneOutput:
         tokens = found.get(name)
         if tokens is not None and (type(tokens) is not int or tokens < 0):
             raise ValueError(f"{place}: {name}={tokens!r}; use a whole number, not negative")
-    if not isinstance(found["item"], str) or type(found.get("ended", True)) is not bool:
-        raise ValueError(
-            f"{place}: item={found['item']!r}, ended={found.get('ended')!r}; use a name, and true or false"
-        )
+    if not isinstance(found["item"], str):
+        raise ValueError(f"{place}: item={found['item']!r}; use a name")  # noqa: TRY004
+    ended = found.get("ended", True)
+    if any(type(one) is not bool for one in (ended if isinstance(ended, list) and single else [ended])):
+        lists = ", or a list of them" if single else ""
+        raise ValueError(f"{place}: ended={ended!r}; use true or false{lists}")
     try:
         options_of(found["suite"], found.get("made"))
     except ValueError as error:
@@ -172,14 +174,14 @@ def score_outputs(outputs: Iterable[LaneOutput], items: Sequence[LaneItem]) -> l
 
 def _score(one: LaneOutput, item: LaneItem) -> ScoredLane:
     if one.lane in SINGLE_MOVES:
-        found = score_moves(item, one.lane, one.output)
+        found = score_moves(item, one.lane, one.output, one.ended)
     else:
         notation = find_notation(one.notation, item)
-        asked = prompts(item, one.lane, notation, listing=False) if can_ask(item, one.lane) else []
+        asked = prompts(item, one.lane, notation, listing=False) if can_ask(item, one.lane, notation) else []
         call = next((prompt for prompt in asked if prompt.planted == one.planted), None)
         if call is None:
             raise ValueError(f"item: {item.key} is not asked in lane {one.lane}; leave it out")
-        found = score_reply(item, one.lane, notation, call, one.output, one.ended)
+        found = score_reply(item, one.lane, notation, call, one.output, one.ended is True)
     return ScoredLane(item, one.lane, found, one.planted, one.new_tokens, one.thought_tokens)
 
 
@@ -199,12 +201,27 @@ def check_complete(outputs: Sequence[LaneOutput], items: Sequence[LaneItem]) -> 
     for (lane, suite, notation), found in present.items():
         calls = len(PLANTED) if lane == "planted" else 1
         of_suite = [item for item in items if item.suite == suite]
-        wanted = calls * sum(can_ask(item, lane) and find_notation(notation, item).asks(item) for item in of_suite)
+        wanted = calls * sum(can_ask(item, lane, find_notation(notation, item)) for item in of_suite)
         if found < wanted:
             raise ValueError(
                 f"outputs: lane {lane} has {found} of the {wanted} replies of {suite}; add the others, or pass "
                 "--partial true"
             )
+
+
+def left_out(asked: Iterable[tuple[Lane, str, str]], items: Sequence[LaneItem]) -> dict[Lane, dict[str, int]]:
+    """Count the puzzles that were not asked, by lane and suite; those of which none was left out are not named.
+
+    Args:
+        asked: lanes, suites and names of notations.
+        items: the puzzles of these suites.
+    """
+    found: dict[Lane, dict[str, int]] = {}
+    for lane, suite, notation in dict.fromkeys(asked):
+        of_suite = [item for item in items if item.suite == suite]
+        if count := sum(not can_ask(item, lane, find_notation(notation, item)) for item in of_suite):
+            found.setdefault(lane, {})[suite] = count
+    return found
 
 
 def write_results(
@@ -233,7 +250,7 @@ def show(suite: str = "cue_free", lane: str = "written", listing: bool = True) -
     if lane not in LANES:
         raise ValueError(f"lane: got {lane!r}; use one of {', '.join(get_args(Lane))}")
     for item in suite_items(suite):
-        calls = prompts(item, lane, JsonNotation(), listing) if can_ask(item, lane) else []
+        calls = prompts(item, lane, JsonNotation(), listing) if can_ask(item, lane, JsonNotation()) else []
         for prompt in calls:
             print(json.dumps({"suite": suite, "item": item.name, "lane": lane, **asdict(prompt)}))
 
@@ -253,7 +270,8 @@ def run(outputs: Path, output: Path, partial: bool = False, overwrite: bool = Fa
     scored = score_outputs(found, items)
     if not partial:
         check_complete(found, items)
-    print(markdown(write_results(output, scored, {}, overwrite)))
+    not_asked = left_out(((one.lane, one.suite, one.notation) for one in found), items)
+    print(markdown(write_results(output, scored, {"left_out": not_asked}, overwrite)))
 
 
 def main() -> None:
