@@ -17,6 +17,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+import evaluate as evaluate_py
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lanes import HISTORY
 from loopformer import language_checkpoint
@@ -196,6 +197,14 @@ def test_a_reply_is_cut_at_its_own_budget_whatever_its_batch() -> None:
     [
         ({"lane": "think"}, "lane"),
         ({"lane": "answer,"}, "lane"),
+        ({"lane": "trained,answer"}, "lane: trained stands alone"),
+        ({"lane": []}, "lane"),
+        ({"puzzles": ["original", "trained"]}, "puzzles: trained stands alone"),
+        ({"puzzles": "mine.json"}, "puzzles: .*some of .*FILE.jsonl"),
+        ({"puzzles": "a.jsonl,a.jsonl"}, "puzzles: a.jsonl is given twice"),
+        ({"depths": [2, 0]}, "depths"),
+        ({"depths": 0}, "depths"),
+        ({"depths": []}, "depths"),
         ({"lane": "states,states"}, "lane"),
         ({"puzzles": "original,brackets, original"}, "puzzles"),
         ({"families": "loops"}, "families"),
@@ -217,6 +226,21 @@ def test_bad_options_name_the_field(options: dict[str, Any], field: str) -> None
         GrammarOptions(**options)
 
 
+def test_lists_say_the_same_as_commas(tmp_path: Path) -> None:
+    commas = {"depths": "8,16", "families": "nesting", "suites": "original,count_a", "lane": "answer,gym"}
+    lists = {"depths": [8, 16], "families": ["nesting"], "suites": ["original", "count_a"], "lane": ["answer", "gym"]}
+    assert GrammarOptions(**commas) == GrammarOptions(**lists)
+    file = tmp_path / "options.yaml"
+    for depths, text in ((8, "8"), ([8], "8"), ([8, 16], "8,16"), ("8,16", "8,16")):
+        file.write_text(json.dumps({"checkpoint": ["x"], "output": "y", "grammar": {**lists, "depths": depths}}))
+        parser = evaluate_py._parser("run")
+        read = parser.instantiate(parser.parse_args(["--config", str(file)])).grammar
+        assert read == GrammarOptions(**{**commas, "depths": text})
+        words = f"--checkpoint x --output y --grammar.depths {text} --grammar.lane answer,gym"
+        read = parser.instantiate(parser.parse_args(words.split())).grammar
+        assert (read.depths, read.lane) == (text, "answer,gym")
+
+
 def test_how_a_model_is_asked_follows_its_training() -> None:
     untrained = scripted(str)
     with pytest.raises(ValueError, match=r"choose --grammar\.lane"):
@@ -224,6 +248,10 @@ def test_how_a_model_is_asked_follows_its_training() -> None:
     for arm, lane in (("answers", "answer"), ("moves", "gym"), ("runs", "written"), ("mixed", "written")):
         asked = find_asked(scripted(str, f"grammar/{arm}/unlisted"), GrammarOptions())
         assert (asked.lanes, asked.suites, asked.listing) == ((lane,), ("cue_free",), False)
+        for machine, suite in (("search", "cue_free"), ("brackets", "brackets")):
+            told = scripted(str, f"grammar/{arm}/unlisted/{machine}")
+            assert find_asked(told, GrammarOptions()).suites == (suite,)
+            assert find_asked(told, GrammarOptions(puzzles=["count_a", "brackets"])).suites == ("count_a", "brackets")
     assert find_asked(scripted(str, "grammar/runs/unlisted"), GrammarOptions(listing=True)).listing
     assert find_asked(untrained, GrammarOptions(lane="answer,gym")).listing
 

@@ -106,7 +106,8 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
     listing = options.listing
     if listing is None:
         listing = trained is None or trained.listing
-    suites = ("cue_free",) if options.puzzles == TRAINED else suites
+    if options.puzzles == TRAINED:
+        suites = ("cue_free" if trained is None else trained.suite,)
     return Asked(lanes, suites, JsonNotation(), JSON, listing, trained is not None)
 
 
