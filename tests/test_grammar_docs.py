@@ -77,7 +77,7 @@ def test_options_that_decide_nothing_are_refused() -> None:
     for options, field in (({"depths": "2"}, "depths"), ({"suite": "bracket_depths", "longest": 9}, "longest")):
         with pytest.raises(ValueError, match=f"{field}: decides nothing of .*; leave it out"):
             show(**options)
-    with pytest.raises(ValueError, match="suite: got 'chess'; use one of .*FILE.jsonl"):
+    with pytest.raises(ValueError, match=r"suite: got 'chess'; use one of .*FILE\.jsonl"):
         show("chess")
 
 
