@@ -21,7 +21,7 @@ from loopformer.metrics.functional import (
     RATES,
     QueryOutcome,
     exposure,
-    first_error_counts,
+    first_error_table,
     prefix_length,
     rate_rows,
     survival,
@@ -155,11 +155,24 @@ def _cross_table(outcome: QueryOutcome) -> dict[str, int]:
 
 
 def _survival(outcome: QueryOutcome, rows: Tensor) -> dict[str, list[Any]]:
-    """Share of the runs of at least t moves without an error up to move t, and how many there are."""
     part = _select(outcome, rows)
-    if not len(part.steps):
+    return survival_curve(part.steps, part.first_error, outcome.correct.shape[1])
+
+
+def survival_curve(steps: Tensor, first_error: Tensor, horizon: int) -> dict[str, list[Any]]:
+    """Share of the runs of at least t moves without an error up to move t, and how many there are, by t from 1.
+
+    Args:
+        steps: [I] int64 moves of each run.
+        first_error: [I] int64 its first wrong move, from 1; one more than its moves where there is none.
+        horizon: the most moves, T.
+
+    Returns:
+        `runs` and `survival`, T numbers each, survival None where no run is that long; both empty without any run.
+    """
+    if not len(steps):
         return {"runs": [], "survival": []}
-    counts = first_error_counts(part, outcome.correct.shape[1])
+    counts = first_error_table(steps, first_error, horizon)
     observed = exposure(counts).observed.tolist()
     curve = [None if not n else float(value) for value, n in zip(survival(counts), observed, strict=True)]
     return {"runs": observed, "survival": curve}
