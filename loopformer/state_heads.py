@@ -141,36 +141,32 @@ class MarkerHead(FieldHead):
 
 
 class MarkedClassHead(ClassHead):
-    """A label of P's output at the cell that the state marks: Linear D-V, pooled by a softmax of marks over the cells.
+    """A label of P's output at the cell that another field marks: Linear D-V, pooled by a softmax of its marks.
 
-    What a cell is then shows in P's output itself, without a word from R. It is read at the scale of 1: an embedding
-    that has never been trained is so small that a head on it hardly learns, nor P through the head.
+    What a cell is then shows in P's output itself, without a word from R. The output is read at the scale of 1: an
+    embedding that has never been trained is so small that a head on it hardly learns, nor P through the head. The marks
+    get no gradient from here: they are learnt by their own labels, and P's output by what stands at the mark.
 
     Args:
         values: number V of labels.
-        at: field whose `MarkerHead` marks the cell; this head's loss passes it no gradient, so that a mark is learnt by
-            its own labels alone and P's output by what stands there. None: marks of its own, learnt by this loss.
+        at: field whose `MarkerHead` marks the cell.
+        eps: added to mean squares.
     """
 
-    def __init__(self, values: int, at: str | None = None) -> None:
+    def __init__(self, values: int, at: str, eps: float = 1e-6) -> None:
         super().__init__(values)
         self.at = at
-
-    def build(self, hidden_size: int) -> None:
-        """See `FieldHead.build`."""
-        if self.at is None:
-            self.mark = nn.Linear(hidden_size, 1)
-        super().build(hidden_size)
+        self.eps = eps
 
     def forward(self, inputs: FieldInputs) -> Tensor:
-        """See `FieldHead.forward`.
+        """See `FieldHead.forward`; `inputs.marks` holds the field's logits.
 
         Raises:
             ValueError: the cells do not recur, or the prompts have none.
         """
-        marks = _marks(self.mark, inputs, "MarkedClassHead") if self.at is None else inputs.marks[self.at].detach()
         anchors, _ = _cells_of(inputs.anchors, inputs.mask, "MarkedClassHead")
-        return marks.softmax(-1) @ _linear(self.linear, rms_norm(anchors.float(), anchors.shape[-1:], eps=1e-6))
+        labels = _linear(self.linear, rms_norm(anchors.float(), anchors.shape[-1:], eps=self.eps))
+        return inputs.marks[self.at].detach().softmax(-1) @ labels
 
 
 class StateHeads(nn.Module):
@@ -187,13 +183,11 @@ class StateHeads(nn.Module):
         super().__init__()
         if not heads:
             raise ValueError("state_heads.heads: name at least one field, or leave state_heads out")
-        for name, head in heads.items():
-            at = getattr(head, "at", None)
-            if at is not None and not isinstance(heads.get(at), MarkerHead):
-                markers = (
-                    ", ".join(key for key, other in heads.items() if isinstance(other, MarkerHead)) or "there is none"
-                )
-                raise ValueError(f"state_heads.{name}.at: got {at!r}; name a field with a MarkerHead ({markers})")
+        markers = [name for name, head in heads.items() if isinstance(head, MarkerHead)]
+        odd = [(name, at) for name, head in heads.items() if (at := getattr(head, "at", None)) not in (None, *markers)]
+        for name, at in odd:
+            there = ", ".join(markers) or "there is none"
+            raise ValueError(f"state_heads.{name}.at: got {at!r}; name a field with a MarkerHead ({there})")
         self.heads = nn.ModuleDict(heads)
 
     @property

@@ -76,12 +76,6 @@ def test_heads_by_hand() -> None:
         mark = marker.linear.weight[0] @ cells[b, t, c] + marker.linear.bias[0]
         torch.testing.assert_close(marker(inputs)[b, t, c], mark)
     torch.testing.assert_close(of_coda(inputs), of_coda.linear(answers + 1))
-    marked = MarkedClassHead(5)
-    marked.build(8)
-    for b, t, real in ((0, 2, 4), (1, 0, 3)):
-        shares = torch.stack([marked.mark(cells[b, t, c])[0] for c in range(real)]).softmax(0)
-        pooled = sum(share * marked.linear(anchors[b, c]) for c, share in enumerate(shares))
-        torch.testing.assert_close(marked(inputs)[b, t], pooled)
     late = ClassHead(5, delay=1)
     late.build(8)
     torch.testing.assert_close(late(inputs)[:, :2], late.linear(answers[:, 1:]))
@@ -104,8 +98,11 @@ def test_a_class_is_read_at_the_mark_of_another_field() -> None:
     ]
     logits = heads(FieldInputs(torch.randn(2, 3, 8), cells=cells, anchors=anchors, mask=mask))
     assert list(logits) == ["kind", "place"]
-    pooled = logits["place"].softmax(-1) @ heads.heads["kind"].linear(anchors)
-    torch.testing.assert_close(logits["kind"], pooled)
+    for b, t, real in ((0, 2, 4), (1, 0, 3)):
+        shares = torch.stack([heads.heads["place"].linear(cells[b, t, c])[0] for c in range(real)]).softmax(0)
+        scaled = [anchors[b, c] / anchors[b, c].square().mean().sqrt() for c in range(real)]
+        pooled = sum(share * heads.heads["kind"].linear(cell) for share, cell in zip(shares, scaled, strict=True))
+        torch.testing.assert_close(logits["kind"][b, t], pooled)
     logits["kind"].square().sum().backward()
     assert anchors.grad is not None
     assert heads.heads["kind"].linear.weight.grad is not None
@@ -208,11 +205,10 @@ def test_mistakes_are_named() -> None:
         ExecutorModule(network, losses=LossWeights(fields={"last": 1.0}))
     with pytest.raises(ValueError, match="have no field 'at'"):
         ExecutorModule(network).loss_terms(network.rollout(batch, 3), replace(batch, fields={}))
-    for head in (MarkerHead(), MarkedClassHead(3)):
-        with pytest.raises(ValueError, match=f"{type(head).__name__} needs a recurrence whose cells recur"):
-            walker(state_heads=StateHeads({"at": head})).rollout(batch, 2)
+    with pytest.raises(ValueError, match="MarkerHead needs a recurrence whose cells recur"):
+        walker(state_heads=StateHeads({"at": MarkerHead()})).rollout(batch, 2)
     with pytest.raises(ValueError, match="at least 2 labels, got 1"):
-        MarkedClassHead(1)
+        MarkedClassHead(1, at="place")
     with pytest.raises(ValueError, match=r"noise\.scale"):
         StateNoise(0.0)
 

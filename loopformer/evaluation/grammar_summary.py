@@ -28,7 +28,7 @@ from loopformer.metrics.functional import (
     MISSING,
     QueryOutcome,
     exposure,
-    first_error_counts,
+    first_error_table,
     prefix_length,
     survival,
 )
@@ -243,10 +243,23 @@ def _cross_table(runs: _Runs) -> dict[str, int]:
 
 
 def _survival(outcome: QueryOutcome) -> dict[str, list[Any]]:
-    """Share of the runs of at least t moves without an error up to move t, and how many there are."""
-    if not len(outcome.steps):
+    return survival_curve(outcome.steps, outcome.first_error, outcome.correct.shape[1])
+
+
+def survival_curve(steps: Tensor, first_error: Tensor, horizon: int) -> dict[str, list[Any]]:
+    """Share of the runs of at least t moves without an error up to move t, and how many there are, by t from 1.
+
+    Args:
+        steps: [I] int64 moves of each run.
+        first_error: [I] int64 its first wrong move, from 1; one more than its moves where there is none.
+        horizon: the most moves, T.
+
+    Returns:
+        `runs` and `survival`, T numbers each, survival None where no run is that long; both empty without any run.
+    """
+    if not len(steps):
         return {"runs": [], "survival": []}
-    counts = first_error_counts(outcome, outcome.correct.shape[1])
+    counts = first_error_table(steps, first_error, horizon)
     observed = exposure(counts).observed.tolist()
     curve = [None if not n else float(value) for value, n in zip(survival(counts), observed, strict=True)]
     return {"runs": observed, "survival": curve}
