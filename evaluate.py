@@ -49,6 +49,7 @@ from loopformer.evaluation.generated_run import run_generated
 from loopformer.evaluation.grammar_questions import GrammarOptions
 from loopformer.evaluation.grammar_run import run_grammar
 from loopformer.evaluation.graph_benchmark import GraphOptions, Timing, evaluate_graphs
+from loopformer.evaluation.idle_options import refuse_writers_options
 from loopformer.evaluation.lane_run import run_lanes
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.partial import PARTIAL, discard
@@ -66,8 +67,6 @@ BENCHMARKS = {"graph": evaluate_graphs}
 TEXT_BENCHMARKS = {"traces": run_generated}  # of ordinary language models
 GRAMMAR, PROGRAM = "grammar", "program"
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
-OF_WRITERS = ("lane", "puzzles", "pairs", "listing", "max_new_tokens", "thinking_tokens")
-"""Options of the grammar benchmark that say nothing to a looped model."""
 STORE, PAGE = "outcomes.safetensors", "report.html"
 
 
@@ -211,10 +210,7 @@ def _evaluate_grammar(place: Place, options: GrammarOptions) -> None:
     if language_checkpoint.is_language_model(place.checkpoint):
         run_lanes(place, options)
         return
-    usual = GrammarOptions()
-    idle = [f"grammar.{name}" for name in OF_WRITERS if getattr(options, name) != getattr(usual, name)]
-    if idle:
-        raise ValueError(f"{idle[0]}: is for models that write; {place.checkpoint} is looped, leave it out")
+    refuse_writers_options(options, place.checkpoint)
     model = checkpoints.load(place.checkpoint, place.device)
     with place.autocast():
         run_grammar(model, place.output, options, place.name, place.overwrite, Console())

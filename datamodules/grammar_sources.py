@@ -19,14 +19,14 @@ from datamodules.tasks.grammar.bracket_task import (
     wrong_closer,
 )
 from datamodules.tasks.grammar.puzzle import Puzzle
-from datamodules.tasks.grammar.search_task import (
-    TERMINALS,
+from datamodules.tasks.grammar.search_recipes import (
     SearchStage,
-    SearchTask,
     draw_puzzles,
     growing_runs,
+    held_out_puzzles,
     run_lengths,
 )
+from datamodules.tasks.grammar.search_task import SearchTask
 
 
 class BracketStream(InstanceStream[BracketString]):
@@ -125,6 +125,11 @@ def check_alphabets(train: InstanceStream, validation: InstanceSet) -> None:
         )
 
 
+def no_run(families: Sequence[str], longest: int) -> str:
+    """Return what to say where a bound leaves no run."""
+    return f"no run of {','.join(families)} has at most {longest} moves; raise it"
+
+
 class SearchStream(InstanceStream[Puzzle]):
     """Unlimited puzzles for the search, whose runs grow longer from stage to stage; letters are permuted.
 
@@ -135,7 +140,8 @@ class SearchStream(InstanceStream[Puzzle]):
         batches_per_epoch: length of what counts as an epoch.
 
     Raises:
-        ValueError: no stage, fewer than 1 batch, an unknown family or suite, or a stage without any run.
+        ValueError: no stage, fewer than 1 batch, a family or suite that is unknown or given twice, or a stage without
+            any run.
     """
 
     def __init__(
@@ -153,7 +159,7 @@ class SearchStream(InstanceStream[Puzzle]):
         self.procedure = SearchTask()
         for stage in self.stages:
             if not stage.recipes(self.families, self.suites):
-                raise ValueError(f"train.stages: no run of {list(families)} has at most {stage.moves} moves; raise it")
+                raise ValueError(f"train.stages: {no_run(families, stage.moves)}")
 
     def draw(self, rng: random.Random, stage: int) -> list[Puzzle]:
         """Draw one batch of a stage."""
@@ -165,7 +171,7 @@ class SearchStream(InstanceStream[Puzzle]):
 
 
 class SearchRuns(InstanceSet[Puzzle]):
-    """Every kind of run up to a length, in some letterings each.
+    """Every kind of run up to a length, once in each of some letterings that no `SearchStream` draws.
 
     The structures of short runs are few, so training has them too, in other letters: what is new here is the lettering
     of trained lengths, and everything beyond them.
@@ -174,12 +180,12 @@ class SearchRuns(InstanceSet[Puzzle]):
         families: families of the suites.
         suites: how their no puzzles are made.
         longest: most moves of a run.
-        letterings: letterings of each structure.
+        letterings: most letterings of each structure; one of a single letter has one that is held out.
         seed: decides the letterings.
         batch_size: puzzles of a batch on one rank.
 
     Raises:
-        ValueError: fewer than 1 lettering, an unknown family or suite.
+        ValueError: fewer than 1 lettering, a family or suite that is unknown or given twice, or no run is that short.
     """
 
     def __init__(
@@ -197,15 +203,11 @@ class SearchRuns(InstanceSet[Puzzle]):
         self.families, self.suites, self.longest = tuple(families), tuple(suites), longest
         self.letterings, self.seed = letterings, seed
         self.procedure = SearchTask()
-        run_lengths(self.families, longest, self.suites)
+        if not run_lengths(self.families, longest, self.suites):
+            raise ValueError(f"validation.longest: {no_run(families, longest)}")
 
     def instances(self) -> list[Puzzle]:
         """Make the puzzles, by number of moves."""
         rng = random.Random(f"search:{self.seed}")
         table = run_lengths(self.families, self.longest, self.suites)
-        return [
-            recipe.puzzle(rng.sample(TERMINALS, len(TERMINALS)))
-            for recipes in table.values()
-            for recipe in recipes
-            for _ in range(self.letterings)
-        ]
+        return held_out_puzzles([recipe for recipes in table.values() for recipe in recipes], self.letterings, rng)

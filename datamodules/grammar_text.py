@@ -14,7 +14,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -24,7 +24,7 @@ from datamodules.loader import BatchLoader, EvaluationOrder, TrainingOrder
 from datamodules.resumable import ResumableDataModule
 from datamodules.tasks.grammar.arms import TrainedLanes, examples, find_arm
 from datamodules.tasks.grammar.brackets import training_puzzles
-from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
+from datamodules.tasks.grammar.lane_items import LaneItem, Machine, bracket_item, search_item
 from datamodules.tasks.grammar.lane_suites import string_items
 from datamodules.tasks.grammar.pool import FAMILIES, check_pool, training_pool
 from datamodules.tasks.procedure import TextExample
@@ -38,7 +38,13 @@ DEEPEST = 7
 
 
 class PuzzlePool(ABC):
-    """Where the puzzles of training or validation come from."""
+    """Where the puzzles of training or validation come from.
+
+    Attributes:
+        machine: whose puzzles they are.
+    """
+
+    machine: ClassVar[Machine]
 
     @abstractmethod
     def items(self) -> list[LaneItem]:
@@ -57,6 +63,8 @@ class SearchPool(PuzzlePool):
     Raises:
         ValueError: an option is out of range.
     """
+
+    machine = "search"
 
     def __init__(
         self,
@@ -87,6 +95,8 @@ class BracketPool(PuzzlePool):
         ValueError: `max_depth` is out of range.
     """
 
+    machine = "brackets"
+
     def __init__(self, max_depth: int = 4) -> None:
         if not 0 <= max_depth <= DEEPEST:
             raise ValueError(f"max_depth: got {max_depth}; use 0 to {DEEPEST}, the strings grow as 4^max_depth")
@@ -110,6 +120,8 @@ class BracketStrings(PuzzlePool):
     Raises:
         ValueError: no depth, a depth below 1, or fewer than 1 string.
     """
+
+    machine = "brackets"
 
     def __init__(self, depths: list[int] = [5, 6], per_depth: int = 8, seed: int = 7) -> None:  # noqa: B006
         self._source = BracketDepths(depths, per_depth, seed)
@@ -138,8 +150,6 @@ class GrammarTextDataModule(ResumableDataModule):
         ValueError: an option is out of range, the arm is unknown, or no example is left.
     """
 
-    benchmarks = ("grammar",)
-
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -165,15 +175,16 @@ class GrammarTextDataModule(ResumableDataModule):
                 raise ValueError(f"{name}: got {value}; use {least} or more")
         find_arm(arm)
         self.seed, self._batch_size, self._longest, self._moves = seed, batch_size, longest, moves
-        self._lanes, self._generated = TrainedLanes(arm, listing), generated
-        self._encoder = TextEncoder(tokenizer, thinking=False)
+        self._encoder, self._generated = TextEncoder(tokenizer, thinking=False), generated
         self.train_pool = SearchPool() if train is None else train
+        self._lanes = TrainedLanes(arm, listing, self.train_pool.machine)
+        self.benchmarks = (f"grammar --grammar.puzzles {self._lanes.suite}",)
         self.validation_pool = SearchPool(12, "validation") if validation is None else validation
         self._texts: dict[str, list[TextExample]] = {}
 
     @property
     def style(self) -> str:
-        """Arm and prompt as an exported model remembers them, so that an evaluation asks in the same way."""
+        """Arm, prompt and machine as an exported model remembers them, so that an evaluation asks in the same way."""
         return self._lanes.text
 
     def texts(self, split: str) -> list[TextExample]:

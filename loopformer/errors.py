@@ -42,8 +42,9 @@ def one_line(message: str) -> str:
             break  # what follows repeats the whole configuration
         if text.startswith("- "):
             idle = text.startswith(NOTHING)  # with all of what was given, over several lines
+        text = text.removeprefix("- ")  # a mistake within a mistake begins with boilerplate of its own
         if text and not idle and not text.startswith(BOILERPLATE):
-            kept.append(text.removeprefix("- "))
+            kept.append(text)
     return ABSTRACT.sub(_name_a_class, " ".join(kept) or " ".join(message.split()))
 
 

@@ -17,11 +17,13 @@ Shape legend: B batch, T loops, C cells, D hidden, V values of a field.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import rms_norm
 
 CELLS = "cells"
 """Size of a field whose value is a cell: as many values as the instance has cells."""
@@ -37,6 +39,7 @@ class FieldInputs:
         cells: [B, T + 1, C, D] states of the cells, where the cells recur.
         anchors: [B, C, D] P's output at the cells, where the task has cells.
         mask: [B, C] bool, the real cells.
+        marks: [B, T + 1, C] logits of the `MarkerHead`s by field, -inf for padding, for heads that read there.
     """
 
     answers: Tensor
@@ -44,6 +47,7 @@ class FieldInputs:
     cells: Tensor | None = None
     anchors: Tensor | None = None
     mask: Tensor | None = None
+    marks: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class FieldHead(nn.Module):
@@ -137,31 +141,32 @@ class MarkerHead(FieldHead):
 
 
 class MarkedClassHead(ClassHead):
-    """A label of P's output at the cell that the state marks: Linear D-V, pooled by a softmax of marks over the cells.
+    """A label of P's output at the cell that another field marks: Linear D-V, pooled by a softmax of its marks.
 
-    What a cell is then shows in P's output itself, without a word from R.
+    What a cell is then shows in P's output itself, without a word from R. The output is read at the scale of 1: an
+    embedding that has never been trained is so small that a head on it hardly learns, nor P through the head. The marks
+    get no gradient from here: they are learnt by their own labels, and P's output by what stands at the mark.
 
     Args:
         values: number V of labels.
+        at: field whose `MarkerHead` marks the cell.
+        eps: added to mean squares.
     """
 
-    def __init__(self, values: int) -> None:
+    def __init__(self, values: int, at: str, eps: float = 1e-6) -> None:
         super().__init__(values)
-
-    def build(self, hidden_size: int) -> None:
-        """See `FieldHead.build`."""
-        self.mark = nn.Linear(hidden_size, 1)
-        super().build(hidden_size)
+        self.at = at
+        self.eps = eps
 
     def forward(self, inputs: FieldInputs) -> Tensor:
-        """See `FieldHead.forward`.
+        """See `FieldHead.forward`; `inputs.marks` holds the field's logits.
 
         Raises:
             ValueError: the cells do not recur, or the prompts have none.
         """
-        marks = _marks(self.mark, inputs, "MarkedClassHead").softmax(-1)
         anchors, _ = _cells_of(inputs.anchors, inputs.mask, "MarkedClassHead")
-        return marks @ _linear(self.linear, anchors)
+        labels = _linear(self.linear, rms_norm(anchors.float(), anchors.shape[-1:], eps=self.eps))
+        return inputs.marks[self.at].detach().softmax(-1) @ labels
 
 
 class StateHeads(nn.Module):
@@ -171,13 +176,18 @@ class StateHeads(nn.Module):
         heads: a head by field name.
 
     Raises:
-        ValueError: there is no head.
+        ValueError: there is no head, or one reads at the mark of a field that no `MarkerHead` marks.
     """
 
     def __init__(self, heads: dict[str, FieldHead]) -> None:
         super().__init__()
         if not heads:
             raise ValueError("state_heads.heads: name at least one field, or leave state_heads out")
+        markers = [name for name, head in heads.items() if isinstance(head, MarkerHead)]
+        odd = [(name, at) for name, head in heads.items() if (at := getattr(head, "at", None)) not in (None, *markers)]
+        for name, at in odd:
+            there = ", ".join(markers) or "there is none"
+            raise ValueError(f"state_heads.{name}.at: got {at!r}; name a field with a MarkerHead ({there})")
         self.heads = nn.ModuleDict(heads)
 
     @property
@@ -197,7 +207,9 @@ class StateHeads(nn.Module):
 
     def forward(self, inputs: FieldInputs) -> dict[str, Tensor]:
         """Return the logits [B, T + 1, V] of every field."""
-        return {name: head(inputs) for name, head in self.heads.items()}
+        marks = {name: head(inputs) for name, head in self.heads.items() if isinstance(head, MarkerHead)}
+        inputs = replace(inputs, marks=marks)
+        return {name: marks[name] if name in marks else head(inputs) for name, head in self.heads.items()}
 
 
 def _linear(layer: nn.Module, states: Tensor) -> Tensor:

@@ -100,3 +100,14 @@ def test_the_whole_benchmark_takes_seconds():
     counts = resampling_counts(strata)
     percentile_interval(ratio_draws(counts, np.ones((1350, 256)), np.ones((1350, 256))))
     assert time.perf_counter() - start < 30  # about half a second on one idle core
+
+
+def test_groups_are_drawn_as_a_whole() -> None:
+    """Six graphs in two strata; two of the first stratum are one group, and all of the second."""
+    strata, groups = [0, 0, 0, 1, 1, 1], [7, 3, 7, 5, 5, 5]
+    drawn = resampling_counts(strata, 200, groups=groups)
+    assert np.array_equal(drawn[:, 0], drawn[:, 2])
+    assert (drawn[:, 3:] == 1).all(), "a stratum of one group is always drawn as it is"
+    assert np.array_equal(drawn[:, 0] + drawn[:, 1], np.full(200, 2))
+    assert set(drawn[:, 1]) == {0, 1, 2}
+    assert np.array_equal(resampling_counts(strata, 200, groups=range(6)), resampling_counts(strata, 200))

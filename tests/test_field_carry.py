@@ -16,7 +16,7 @@ from loopformer.bridge import ReentryBridge
 from loopformer.carry import FieldCarry
 from loopformer.looped import LoopedTransformer
 from loopformer.recurrence import FixedPrompt, FullSequence, Recurrence
-from loopformer.state_heads import ClassHead, FieldInputs, MarkedClassHead, PointerHead, StateHeads
+from loopformer.state_heads import ClassHead, FieldInputs, MarkedClassHead, MarkerHead, PointerHead, StateHeads
 
 LENGTHS = torch.tensor([7, 9])
 
@@ -146,9 +146,9 @@ def test_mistakes_are_named() -> None:
         build(FieldCarry(), state_heads=StateHeads({"a": ClassHead(4), "p": PointerHead()}))
     with pytest.raises(ValueError, match="set state_heads"):
         build(FieldCarry(), state_heads=None)
-    for head in (ClassHead(4, delay=1), ClassHead(4, source="coda"), MarkedClassHead(4)):
+    for head in (ClassHead(4, delay=1), ClassHead(4, source="coda"), MarkedClassHead(4, at="p")):
         with pytest.raises(ValueError, match=r"carry\.fields: late is not told"):
-            build(FieldCarry(), state_heads=StateHeads({"late": head}))
+            build(FieldCarry(["late"]), state_heads=StateHeads({"late": head, "p": MarkerHead()}))
     with pytest.raises(ValueError, match="set bridge null"):
         build(FieldCarry(), bridge=ReentryBridge())
     for recurrence in (FixedPrompt(slots=2), FullSequence()):

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from datamodules.tasks.grammar.grammar import Grammar, GrammarError, make_grammar
+from datamodules.tasks.grammar.grammar import Grammar, GrammarError, Production, make_grammar
 from datamodules.tasks.grammar.moves import SEARCH_KINDS, Move, count_kinds
 from datamodules.tasks.grammar.puzzle import Puzzle
+from datamodules.tasks.grammar.recogniser import recognises
 from datamodules.tasks.grammar.search import Limits, Search
 from datamodules.tasks.grammar.suites import FAMILIES, LEVELS, count_a_suite, cue_free_suite, original_suite
 
@@ -121,10 +122,33 @@ def test_strings_are_lists_of_known_symbols():
     grammar = Grammar.from_json(data_of())
     with pytest.raises(GrammarError, match="unknown symbol 'b'"):
         Search(grammar, ["a", "b"], Limits(5))
-    with pytest.raises(GrammarError, match="use a list"):
-        Search(grammar, "a", Limits(5))
+    for string in ("a", b"a", {"a"}, {"a": 1}, iter("a"), None):
+        with pytest.raises(GrammarError, match=r"string: got .*; use a list"):
+            Search(grammar, string, Limits(5))
+        with pytest.raises(GrammarError, match=r"string: got .*; use a list"):
+            Search.from_json(Search(grammar, [], Limits(5)).to_json() | {"string": string})
     with pytest.raises(GrammarError, match="limits"):
         Limits(-1)
+
+
+def test_lists_become_tuples_and_nothing_else_does():
+    grammar = Grammar("S", ["S"], ["a"], [Production("S", ["a"])])
+    assert grammar == Grammar("S", ("S",), ("a",), (Production("S", ("a",)),))
+    assert hash(grammar) is not None
+    assert Search(grammar, ["a"], Limits(3)).run()[-1].op == "ACC"
+    assert recognises(grammar, ["a"])
+    for values, message in (
+        (("S", {"S"}, ["a"], []), "nonterminals: got set"),
+        (("S", ["S"], "a", []), "terminals: got str"),
+        (("S", ["S"], ["a"], {}), "productions: use a list"),
+        (("S", ["S"], ["a"], [("S", "a")]), "p0: got .*; use a Production"),
+        (("S", ["S"], ["a"], [Production("S", "a")]), "p0.rhs: got str"),
+        (("S", ["S"], ["a"], [Production("S", [1])]), "p0.rhs: got the symbol 1"),
+        (("S", ["S"], ["a"], [Production(["S"], ["a"])]), r"p0.lhs: got \['S'\]"),
+        ((["S"], ["S"], ["a"], []), r"start: got \['S'\]"),
+    ):
+        with pytest.raises(GrammarError, match=message):
+            Grammar(*values)
 
 
 def test_grammar_to_json_and_back():
@@ -250,21 +274,26 @@ def test_a_state_written_and_restored_resumes_identically(grammar, string, budge
         (lambda state: state.update(steps=-5), "steps: got -5"),
         (lambda state: state.update(steps=9999), "steps: got 9999"),
         (lambda state: state.update(steps=512), "steps: got 512"),
-        (lambda state: state.update(steps=0), "steps: got 0"),
-        (lambda state: state.update(verdict="reject"), "verdict: got 'reject'"),
+        (lambda state: state.update(steps=3), "steps: got 3; this run ends after 2 moves"),
+        (lambda state: state.update(steps=0), r"frames\[0\].tried: got \['p0'\]; after 0 moves it is \[\]"),
+        (lambda state: state.update(steps=True), "steps: got True"),
+        (lambda state: state.update(cut=True), "cut: got True; after 1 moves it is False"),
+        (lambda state: state.update(cut=0), "cut: got 0"),
+        (lambda state: state.update(verdict="reject"), "verdict: got 'reject'; after 1 moves it is None"),
         (lambda state: state.update(verdict="unknown"), "verdict: got 'unknown'"),
         (lambda state: state.update(verdict=["accept"]), "verdict: got"),
         (lambda state: state["frames"][0].update(phase="await_bt"), r"frames\[0\].phase"),
         (lambda state: state["frames"][1].update(phase="expanding"), r"frames\[1\].phase"),
-        (lambda state: state.update(steps="3"), "steps '3'"),
+        (lambda state: state.update(steps="3"), "steps: got '3'"),
         (lambda state: state.update(verdict="maybe"), "verdict"),
         (lambda state: state.update(max_depth=None), "limits"),
-        (lambda state: state.update(frames=[]), "frames"),
+        (lambda state: state.update(frames=[]), "frames: got a stack of 0; after 1 moves it is one of 2"),
+        (lambda state: state.update(frames=None), "frames: got NoneType"),
         (lambda state: state["frames"][1].update(form=["a"]), r"frames\[1\].form"),
         (lambda state: state["frames"][0].update(tried=["p1"]), r"frames\[0\].tried"),
-        (lambda state: state["frames"][0].update(tried=[]), r"frames\[0\].tried: empty"),
+        (lambda state: state["frames"][0].update(tried=[]), r"frames\[0\].tried: got \[\]"),
         (lambda state: state["frames"][1].update(phase="lost"), r"frames\[1\].phase"),
-        (lambda state: state["frames"].append(state["frames"][1]), r"frames\[1\].phase: got 'entered'"),
+        (lambda state: state["frames"].append(state["frames"][1]), "frames: got a stack of 3"),
         (lambda state: state.update(frames=["x"]), r"frames\[0\]: got str"),
     ],
 )
@@ -279,10 +308,31 @@ def test_a_state_that_cannot_be_is_refused(change, message):
 
 def test_the_start_state_is_before_the_first_move_and_without_a_verdict():
     state = original_suite()[0].search().to_json()
-    for change in ({"verdict": "accept"}, {"verdict": "reject"}, {"verdict": "unknown", "steps": 512}, {"steps": 1}):
+    for change in ({"verdict": "accept"}, {"verdict": "reject"}, {"verdict": "unknown", "steps": 512}):
         with pytest.raises(GrammarError, match=r"(verdict|steps): got"):
             Search.from_json(state | change)
+    with pytest.raises(GrammarError, match=r"frames\[0\].tried: got"):
+        Search.from_json(state | {"steps": 1})
     assert Search.from_json(state).run() == original_suite()[0].search().run()
+
+
+def test_a_state_of_another_run_is_refused():
+    """Every field alone may be possible; only the run tells that they do not belong together."""
+    puzzle = next(puzzle for puzzle in cue_free_suite() if puzzle.name == "nesting-2-0-no")
+    search = puzzle.search()
+    states = [search.to_json()]
+    while search.verdict is None:
+        search.step()
+        states.append(search.to_json())
+    for at, state in enumerate(states):
+        assert Search.from_json(state).to_json() == state
+        for other in states:
+            if other["steps"] != at:
+                with pytest.raises(GrammarError, match=r"(frames.*|verdict): got"):
+                    Search.from_json(state | {"steps": other["steps"]})
+    begun = states[6] | {"string": ["a", "a"]}  # this string would have been pruned before
+    with pytest.raises(GrammarError, match="frames"):
+        Search.from_json(begun)
 
 
 @pytest.mark.parametrize(

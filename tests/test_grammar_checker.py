@@ -25,12 +25,13 @@ def cut(moves: int) -> str:
 def test_a_complete_run():
     for puzzle in count_a_suite()[::7]:
         moves = puzzle.run().moves
-        score = check_run(run_text(moves), moves)
+        score = check_run(run_text(moves), moves, True)
         assert score.complete
+        assert score == check_run(run_text(moves), moves, False)
         assert (score.right, score.prefix, score.first_error, score.error) == (len(moves), 1.0, None, None)
         assert score.judged == score.correct == count_kinds(moves)
-        assert check_moves([move.text() for move in moves], moves) == score
-    assert check_run("\n " + json.dumps(json.loads(RUN), indent=3) + "\n", MOVES).complete
+        assert check_moves([move.text() for move in moves], moves, [True] * len(moves)) == score
+    assert check_run("\n " + json.dumps(json.loads(RUN), indent=3) + "\n", MOVES, True).complete
 
 
 @given(st.integers(0, len(MOVES) - 1), st.sampled_from(OTHERS))
@@ -38,10 +39,10 @@ def test_a_changed_move_is_caught_at_its_index(at, other):
     if other == MOVES[at]:
         return
     changed = [*MOVES[:at], other, *MOVES[at + 1 :]]
-    score = check_run(run_text(changed), MOVES)
+    score = check_run(run_text(changed), MOVES, True)
     assert (score.first_error, score.right, score.error) == (at, at, "wrong_move")
     assert score.prefix == at / len(MOVES)
-    assert check_moves([move.text() for move in changed], MOVES) == score
+    assert check_moves([move.text() for move in changed], MOVES, [True] * len(MOVES)) == score
     assert sum(score.judged.values()) == at + 1
     assert sum(score.correct.values()) == at
     assert score.judged[MOVES[at].kind] == score.correct[MOVES[at].kind] + 1
@@ -52,7 +53,7 @@ def test_every_changed_move_of_every_family_is_caught():
         moves = puzzle.run().moves
         for at, move in enumerate(moves):
             other = BT if move != BT else PRN_LONG
-            assert check_run(run_text([*moves[:at], other, *moves[at + 1 :]]), moves).first_error == at
+            assert check_run(run_text([*moves[:at], other, *moves[at + 1 :]]), moves, True).first_error == at
 
 
 @pytest.mark.parametrize(
@@ -103,9 +104,13 @@ def test_every_changed_move_of_every_family_is_caught():
     ],
 )
 def test_first_error_and_its_class(text, right, error):
-    score = check_run(text, MOVES)
+    score = check_run(text, MOVES, False)
     assert (score.right, score.first_error, score.error) == (right, right, error)
     assert not score.complete
+    ended = check_run(text, MOVES, True)
+    assert (ended.right, ended.first_error) == (right, right)
+    assert ended.error != "capped_loop", "a model that ended its reply was not stopped in a loop"
+    assert ended.error == error or error == "capped_loop"
 
 
 BIG = 10_000_000
@@ -131,9 +136,9 @@ BIG = 10_000_000
 )
 def test_ten_megabytes_of_anything(text):
     begin = time.process_time()
-    assert not check_run(text, MOVES).complete
-    assert check_move(text, MOVES[0]) is not None
-    assert check_answer(text, True) is not None
+    assert not check_run(text, MOVES, False).complete
+    assert check_move(text, MOVES[0], False) is not None
+    assert check_answer(text, True, False) is not None
     assert time.process_time() - begin < 10
 
 
@@ -147,7 +152,7 @@ def test_ten_megabytes_of_anything(text):
     )
 )
 def test_any_text_has_a_score(text):
-    score = check_run(text, MOVES)
+    score = check_run(text, MOVES, False)
     try:
         equal = json.loads(text) == json.loads(RUN)
     except ValueError:
@@ -155,28 +160,28 @@ def test_any_text_has_a_score(text):
     assert score.complete == equal
     assert score.right == (len(MOVES) if score.first_error is None else score.first_error)
     assert (score.error is None) == score.complete
-    assert check_move(text, MOVES[0]) in (None, "wrong_move", "malformed", "capped_loop")
+    assert check_move(text, MOVES[0], False) in (None, "wrong_move", "malformed", "capped_loop")
 
 
 def test_planted_moves_are_not_scored():
     planted = [PRN_LONG, PRN_LONG, *MOVES[2:]]
-    assert check_run(run_text(planted), MOVES, start=4).complete
-    score = check_run(run_text([*planted[:6], Move("ACC")]), MOVES, start=4)
+    assert check_run(run_text(planted), MOVES, True, start=4).complete
+    score = check_run(run_text([*planted[:6], Move("ACC")]), MOVES, True, start=4)
     assert (score.length, score.right, score.first_error, score.error) == (len(MOVES) - 4, 2, 6, "wrong_move")
-    assert check_run(run_text(planted[:3]), MOVES, start=4).error == "missing_move"
+    assert check_run(run_text(planted[:3]), MOVES, True, start=4).error == "missing_move"
 
 
 def test_runs_made_move_by_move():
     texts = [move.text() for move in MOVES]
-    assert check_moves([*texts, "anything"], MOVES).complete
-    assert check_moves(texts[:3], MOVES).error == "missing_move"
-    score = check_moves([*texts[:3], f"I think {texts[3]}"], MOVES)
+    assert check_moves([*texts, "anything"], MOVES, [True] * (len(texts) + 1)).complete
+    assert check_moves(texts[:3], MOVES, [True] * 3).error == "missing_move"
+    score = check_moves([*texts[:3], f"I think {texts[3]}"], MOVES, [True] * 4)
     assert (score.right, score.error) == (3, "malformed")
 
 
 def test_tally_by_kind():
     tally = KindTally()
-    tally.add(check_run(run_text([*MOVES[:5], Move("ACC")]), MOVES))
+    tally.add(check_run(run_text([*MOVES[:5], Move("ACC")]), MOVES, True))
     tally.add_move(BT, right=True)
     tally.add_move(BT, right=False)
     assert tally.judged.total() == 8
@@ -206,4 +211,23 @@ def test_values_are_read_as_the_standard_has_them():
     ],
 )
 def test_answers(text, error):
-    assert check_answer(text, True) == error
+    assert check_answer(text, True, False) == error
+    assert check_answer(text, True, True) == ("malformed" if error == "capped_loop" else error)
+
+
+def test_a_loop_is_capped_only_if_the_model_did_not_end_it():
+    """Right up to move 2, then BT over and over: whoever ends the reply has written wrong moves, or stopped early."""
+    cases = {
+        cut(2) + ', {"op": "BT"}' * 30: "wrong_move",
+        cut(2) + "\n" * 100: "missing_move",
+        cut(2) + ", no" * 100: "malformed",
+        "=" * 64: "malformed",
+    }
+    for text, ended in cases.items():
+        assert check_run(text, MOVES, False).error == "capped_loop"
+        assert check_run(text, MOVES, True).error == ended
+    assert check_move("=" * 64, MOVES[0], False) == "capped_loop"
+    assert check_move("=" * 64, MOVES[0], True) == "malformed"
+    texts = [MOVES[0].text(), "=" * 64]
+    assert check_moves(texts, MOVES, [True, False]).error == "capped_loop"
+    assert check_moves(texts, MOVES, [False, True]).error == "malformed", "each reply for itself"

@@ -21,14 +21,13 @@ from datamodules.tasks.grammar.lane_scores import (
 )
 from datamodules.tasks.grammar.lane_suites import SUITES, first_pairs, suite_items
 from datamodules.tasks.grammar.lanes import LANES, PLANTED, JsonNotation, LabelNotation, Prompt
+from datamodules.tasks.grammar.model_text import read_array
 from datamodules.tasks.grammar.moves import Move, run_text
 from datamodules.tasks.grammar.search_task import SearchTask
 from datamodules.tasks.grammar.suites import cue_free_suite
 from loopformer.evaluation.lane_outputs import (
     LaneOutput,
-    check_complete,
     read_outputs,
-    run,
     score_outputs,
 )
 from loopformer.evaluation.lane_summary import markdown, summarize_lanes
@@ -50,7 +49,7 @@ def perfect(items: list[LaneItem], lanes=LANES) -> list[LaneOutput]:
     outputs = []
     for lane in lanes:
         for item in items:
-            if not can_ask(item, lane):
+            if not can_ask(item, lane, JSON):
                 continue
             for prompt in prompts(item, lane, JSON, False) if lane not in ("gym", "states") else [None]:
                 reply = [m.text() for m in item.moves] if prompt is None else reference(item, lane, JSON, prompt)
@@ -99,9 +98,10 @@ def test_a_perfect_model_scores_in_full_in_every_lane() -> None:
 )
 def test_written_runs(text: str, right: int, error: str | None, answer: bool) -> None:
     """The no puzzle: a concluded run that does not end in ACC says no."""
-    score = written(text)
+    score = written(text, ended=error != "capped_loop")
     assert (score.right, score.error, score.answer) == (right, error, answer)
     assert score.complete == (error is None)
+    assert not score.complete or score.exact_stop
     assert score.first_error == (None if error is None else right)
 
 
@@ -131,8 +131,40 @@ def test_runs_in_the_gym_stop_at_the_first_error_and_states_do_not() -> None:
     ],
 )
 def test_answers(text: str, answer: bool, error: str | None) -> None:
-    score = score_reply(ITEM, "answer", JSON, Prompt(""), text, True)
-    assert (score.answer, score.error, score.complete, score.length) == (answer, error, None, 0)
+    score = score_reply(ITEM, "answer", JSON, Prompt(""), text, error != "capped_loop")
+    assert (score.answer, score.error, score.complete, score.exact_stop, score.length) == (answer, error, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("moves", "closed", "stops"),
+    [
+        (ITEM.moves, True, True),
+        (ITEM.moves, False, False),
+        ((Move("ACC"),) * len(ITEM.moves), True, True),
+        (ITEM.moves[:-1], True, False),
+        ((*ITEM.moves, Move("BT")), True, False),
+        ((), True, False),
+    ],
+    ids=["right", "not closed", "wrong moves", "early", "late", "none"],
+)
+def test_an_exact_stop_asks_for_the_number_of_moves_alone(moves: tuple[Move, ...], closed: bool, stops: bool) -> None:
+    """As of looped models: the stop loop is the last move's, whatever the moves are."""
+    text = run_text(moves) if closed else run_text(moves)[:-1]
+    assert written(text).exact_stop is stops
+    assert written(text + " Done.").exact_stop is False
+    assert written(None).exact_stop is False
+    letters, item = LabelNotation(SearchTask()), ITEM
+    reply = letters.run(item, moves)
+    assert score_reply(item, "written", letters, Prompt(""), reply, closed).exact_stop is stops
+    assert score_reply(item, "written", letters, Prompt(""), reply + " !", True).exact_stop is False
+    late = prompts(item, "planted", JSON, False)[2]
+    assert score_reply(item, "planted", JSON, late, run_text(item.moves[4:])[1:], True).exact_stop
+
+
+def notation_run(item: LaneItem, prompt: Prompt, indent: int | None = None) -> str:
+    """The whole run behind a planted history, in one array."""
+    history = json.loads(prompt.begun[:-1] + "]")
+    return json.dumps([*history, *(move.to_json() for move in item.moves[4:])], indent=indent)
 
 
 @pytest.mark.parametrize("item", [ITEM, YES, BRACKETS["brackets-1-4-2-no"], BRACKETS["brackets-0-16-0-yes"]])
@@ -148,10 +180,15 @@ def test_planted_histories(item: LaneItem) -> None:
         right = score_reply(item, "planted", JSON, prompt, reference(item, "planted", JSON, prompt), True)
         assert (right.complete, right.length, right.right) == (True, len(item.moves) - 4, len(item.moves) - 4)
         late = [*item.moves[4:6], Move("PRN", "reason", "long")]
+        for text in (notation_run(item, prompt), notation_run(item, prompt, indent=2)):
+            again = score_reply(item, "planted", JSON, prompt, text, True)
+            assert again == right, "a reply may write the beginning itself"
+        other = run_text([*[Move("TRY", "production", "p99")] * 4, *item.moves[4:]])
+        assert score_reply(item, "planted", JSON, prompt, other, True).error == "malformed", "that is no beginning"
         bad = score_reply(item, "planted", JSON, prompt, run_text(late)[1:], True)
         assert (bad.first_error, bad.right, bad.error) == (6, 2, "wrong_move")
         assert score_reply(item, "planted", JSON, prompt, "", True).error == "missing_move"
-    assert not can_ask(SEARCH["terminal_length-1-0-no"], "planted")
+    assert not can_ask(SEARCH["terminal_length-1-0-no"], "planted", JSON)
 
 
 BIG = 10_000_000
@@ -229,6 +266,19 @@ def test_letters_are_read_as_the_moves_they_stand_for() -> None:
         (text + " D", True): (6, "wrong_move"),
         (text + " G", True): (6, "malformed"),
         ("A B C", True): (0, "malformed"),
+        (text + "\n", True): (6, "malformed"),
+        ("", True): (0, "missing_move"),
+        (" ", True): (0, "missing_move"),
+        (run_text(item.moves)[1:], True): (0, "malformed"),
+        (text[:4] + " " + run_text(item.moves[2:])[1:], True): (2, "malformed"),
+        (text[:4] + run_text(item.moves[2:])[1:], True): (2, "malformed"),
+        (text + "]", True): (6, "malformed"),
+        (text + ",]", False): (6, "malformed"),
+        (" A B" + "\u2028no" * 900, False): (2, "capped_loop"),
+        (" A B" + "\u2028no" * 900, True): (2, "malformed"),
+        (" A B" + "\n" * 900, False): (2, "capped_loop"),
+        (" A B" + " C" * 9000, False): (3, "capped_loop"),
+        (" A B" + " C" * 9000, True): (3, "wrong_move"),
         (" A B" + " C" * 900, False): (3, "capped_loop"),
     }
     for (reply, ended), (right, error) in cases.items():
@@ -274,89 +324,16 @@ def test_structure_of_items() -> None:
 
 
 def test_a_run_says_yes_only_by_its_last_move() -> None:
-    assert stated_answer(run_text(YES.moves)) is True
-    assert stated_answer(run_text(ITEM.moves)) is False
+    assert stated_answer(read_array(run_text(YES.moves), 99)) is True
+    assert stated_answer(read_array(run_text(ITEM.moves), 99)) is False
     for text in ("[]", run_text(YES.moves)[:-1], '[{"op": "ACC", "x": 1}]', "ACC", None):
-        assert stated_answer(text) is None
+        assert stated_answer(read_array(text, 99)) is None
 
 
-def test_errors_and_intervals_by_hand() -> None:
-    """Of 46 strings of one alphabet, the runs of the deepest no strings stop two moves early."""
-    items = [item for item in BRACKETS.values() if item.name.startswith("brackets-0")]
-    outputs = []
-    for one in perfect(items, ("answer", "written")):
-        item = BRACKETS[one.item]
-        bad = item.level == 16 and not item.accept and one.lane == "written"
-        text = run_text(item.moves[:-2]) if bad else one.output
-        outputs.append(LaneOutput(one.suite, one.item, one.lane, text))
-    summary = summarize_lanes(score_outputs(outputs, items))
-    group = summary["lanes"]["written"]["brackets"]
-    assert (group["n"], group["complete"], group["no"]["complete"]) == (46, 42 / 46, 19 / 23)
-    assert group["no"]["errors"] == {"missing_move": 4}
-    assert group["yes"]["errors"] == {}
-    assert group["by_level"]["16"]["no"]["complete"] == 0.0
-    assert group["by_level"]["16"]["yes"]["complete"] == 1.0
-    low, high = group["structures"]["complete"]
-    assert low < 42 / 46 < high
-    assert group["no"]["answer"] == 19 / 23, "a run that stops behind a POP gives no answer"
-    table = summary["answer_by_run"]["written"]["brackets"]
-    assert (table["answer_right_run_complete"], table["answer_right_run_wrong"]) == (42, 4)
-    assert sum(n for n in table.values() if isinstance(n, int)) == 46
-    assert (table["yes"]["answer_right_run_wrong"], table["no"]["answer_right_run_wrong"]) == (0, 4)
-    stated = group["stated_answer_by_run"]
-    assert (stated["answer_wrong_run_wrong"], stated["yes"]["answer_wrong_run_wrong"]) == (4, 0)
-    assert stated["no"]["answer_wrong_run_wrong"] == 4
-    kinds = group["moves_by_answer"]
-    assert (kinds["yes"]["CENTER"]["right"], kinds["no"]["CENTER"]["right"]) == (1.0, 19 / 23)
-    assert "POP" not in kinds["no"], "the first closer is wrong in every no string"
-    lengths = [len(item.moves) for item in items if item.level == 16 and not item.accept]
-    assert group["by_level"]["16"]["no"]["prefix"] == pytest.approx(sum((n - 2) / n for n in lengths) / 4)
-
-
-def test_files_of_outputs_are_strict(tmp_path: Path) -> None:
-    line = {"suite": "cue_free", "item": "nesting-2-0-no", "lane": "written", "output": "x"}
-    bad = {
-        "no JSON": "{",
-        "output is missing": {"suite": "cue_free", "item": "a", "lane": "gym"},
-        "unknown field why": {**line, "why": 1},
-        "suite='x'": {**line, "suite": "x"},
-        "lane='think'": {**line, "lane": "think"},
-        "planted=None": {**line, "lane": "planted"},
-        "planted=1": {**line, "planted": 1},
-        "planted=True": {**line, "lane": "planted", "planted": True},
-        "new_tokens=-1": {**line, "new_tokens": -1},
-        "item=3": {**line, "item": 3},
-        "got a list": [1],
-        "made: got .*cue_free needs null": {**line, "made": {"longest": 9}},
-        "made: got None; bracket_depths needs exactly depths, per_depth": {**line, "suite": "bracket_depths"},
-        "made.per_depth: got '4'": {**line, "suite": "bracket_depths", "made": {"depths": "2", "per_depth": "4"}},
-        "grammar.depths: got 0": {**line, "suite": "bracket_depths", "made": {"depths": "0", "per_depth": 4}},
-    }
-    path = tmp_path / "outputs.jsonl"
-    for message, content in bad.items():
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        with pytest.raises(ValueError, match=rf"outputs.jsonl line 1: .*{message}"):
-            list(read_outputs(path))
-    path.write_text(json.dumps(line) + "\n" + json.dumps(line))
-    with pytest.raises(ValueError, match="two outputs"):
-        score_outputs(read_outputs(path), [ITEM])
-    with pytest.raises(ValueError, match="got 'cue_free/nesting-2-0-no'"):
-        score_outputs(read_outputs(path), [YES])
-    path.write_text(json.dumps(line))
-    with pytest.raises(ValueError, match="1 of the 240 replies of cue_free"):
-        check_complete(list(read_outputs(path)), [*SEARCH.values()])
-    with pytest.raises(ValueError, match="there are none"):
-        check_complete([], [])
-
-
-def test_a_file_is_scored_without_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = perfect([*BRACKETS.values()], ("written", "states"))
-    write_json_lines(tmp_path / "outputs.jsonl", [one.record() for one in outputs])
-    run(tmp_path / "outputs.jsonl", tmp_path / "r")
-    assert "| written | brackets (92) | 100.0" in capsys.readouterr().out
-    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
-    assert summary["lanes"]["states"]["brackets"]["moves_right"] == 1.0
-    assert sum(k["n"] for k in summary["lanes"]["states"]["brackets"]["moves"].values()) == 988
-    assert len((tmp_path / "r" / "scores.jsonl").read_text().splitlines()) == 184
-    with pytest.raises(FileExistsError, match="overwrite"):
-        run(tmp_path / "outputs.jsonl", tmp_path / "r")
+def test_every_reply_to_a_single_move_was_ended_or_not() -> None:
+    loop, right = "=" * 64, [move.text() for move in ITEM.moves]
+    for lane in ("gym", "states"):
+        for ended, error in ((True, "malformed"), (False, "capped_loop"), ([True, False], "capped_loop")):
+            assert score_moves(ITEM, lane, [right[0], loop, *right[2:]], ended).error == error
+        for ended in ([False, True], [False], []):
+            assert score_moves(ITEM, lane, [right[0], loop, *right[2:]], ended).error == "malformed"

@@ -227,7 +227,9 @@ def test_benchmark_tells_what_the_model_says(saved: Path) -> None:
         assert store.reference[row, :n].tolist() == batch.labels[0].tolist()
         fired = (rollout.stop_logits[0] >= 0).nonzero()
         assert int(store.stops[row]) == (int(fired[0]) + 1 if len(fired) else 0) or int(store.stops[row]) > n + 4
-        assert {name: int(values[row]) for name, values in store.facts.items()} == {**TASK.facts(string), "suite": 0}
+        assert {name: int(values[row]) for name, values in store.facts.items()} == {**TASK.facts(string), "suite": 0,
+            "structure": int(store.facts["structure"][row]),
+        }  # fmt: skip
 
 
 def oracle(store: OutcomeStore, rows: list[int]) -> OutcomeStore:
@@ -245,7 +247,7 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
     options = GrammarOptions(depths="2,4", per_depth=4, suite=True, slack=2)
     store = evaluate_grammar(checkpoint.load(saved), options)
     perfect = summarize_grammar(oracle(store, []))
-    for name in ("answer", "complete", "exact_stop", "strict"):
+    for name in ("answer", "forced_answer", "complete", "exact_stop", "strict"):
         assert perfect["yes"][name] == perfect["no"][name] == 1.0
     assert perfect["instances"] == 16 + 46
     assert perfect["suite"]["yes"]["n"] == perfect["suite"]["no"]["n"] == 23
@@ -266,7 +268,8 @@ def test_summary_by_hand(saved: Path, tmp_path: Path) -> None:
     lengths = sorted(int(store.steps[row]) for row in wrong)
     assert sorted(map(int, spoilt["by_depth"]["2"]["no"]["first_errors"])) == sorted(set(lengths))
     assert spoilt["survival"]["yes"]["survival"][0] == 1.0
-    assert "depth 2 | 100.0 | 0.0" in grammar_markdown(spoilt)
+    assert "| depth 2, yes | 3 of 4 | 100.0 [43.9, 100.0] | 100.0 [" in grammar_markdown(spoilt)
+    assert "| depth 2, no | 3 of 4 | 0.0 [0.0, 56.1] | 0.0 [" in grammar_markdown(spoilt)
     assert "| ACCEPT | 31 | 0 | 100.00 | - |" in grammar_markdown(spoilt)
     json.dumps(spoilt, allow_nan=False)
 

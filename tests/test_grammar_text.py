@@ -31,6 +31,8 @@ from datamodules.tasks.grammar.shapes import shape_of, split_of
 from loopformer import language_checkpoint
 from loopformer.backbone import ScratchBackbone
 from loopformer.cli import LoopformerCLI
+from loopformer.evaluation.grammar_questions import GrammarOptions
+from loopformer.evaluation.lane_benchmark import find_asked
 from loopformer.language_model import LanguageModel
 from loopformer.tokenizer import tiny_tokenizer, tiny_words
 
@@ -141,8 +143,17 @@ def test_examples_are_what_the_lanes_ask(arm: str) -> None:
         else:
             text = prompts[asked.ask(item, lane, False)]
             assert score_reply(item, lane, asked, Prompt(""), text, True).error is None
-    assert TrainedLanes.parse(TrainedLanes(arm, False).text) == TrainedLanes(arm, False)
-    assert TrainedLanes.parse(f"office/{arm}/listed") is None
+    for machine in ("search", "brackets"):
+        told = TrainedLanes(arm, False, machine)
+        assert TrainedLanes.parse(told.text) == told
+    assert TrainedLanes.parse(f"grammar/{arm}/listed") == TrainedLanes(arm, True, "search"), "of an older model"
+    for text in (
+        f"office/{arm}/listed",
+        f"grammar/{arm}",
+        f"grammar/{arm}/listed/chess",
+        f"grammar/{arm}/listed/search/",
+    ):
+        assert TrainedLanes.parse(text) is None
 
 
 def test_single_moves_show_every_kind() -> None:
@@ -170,7 +181,11 @@ def test_batches_hold_prompt_completion_and_end() -> None:
     answers = Counter(text.completion for text in data.texts("train") if "accept" in text.completion)
     assert len(set(answers.values())) == 1, "as many yes as no"
     assert sum(int(batch.generated.sum()) for batch in data.val_dataloader()) == 8
-    assert data.style == "grammar/mixed/unlisted"
+    assert data.style == "grammar/mixed/unlisted/brackets"
+    assert data.benchmarks == ("grammar --grammar.puzzles brackets",)
+    searched = GrammarTextDataModule(TOKENIZER, "moves", SearchPool(3))
+    assert searched.style == "grammar/moves/unlisted/search"
+    assert searched.benchmarks == ("grammar --grammar.puzzles cue_free",)
     with pytest.raises(ValueError, match="longest: all"):
         GrammarTextDataModule(TOKENIZER, "runs", BracketPool(1), longest=10).texts("train")
 
@@ -243,8 +258,13 @@ def test_every_configuration_trains_two_steps(name: str, tmp_path: Path) -> None
     cli.fit()
     assert cli.trainer.global_step == 2
     assert any(not torch.equal(p, before[name]) for name, p in cli.model.network.named_parameters())
-    style = language_checkpoint.load(tmp_path / "run" / "model").provenance["text_style"]
-    assert style.startswith("procedure/" if "written" in name else "grammar/")
+    model = language_checkpoint.load(tmp_path / "run" / "model")
+    assert model.provenance["text_style"].startswith("procedure/" if "written" in name else "grammar/")
+    if "written" not in name:
+        suite = "brackets" if "brackets" in name else "cue_free"
+        assert find_asked(model, GrammarOptions()).suites == (suite,)
+        card = (tmp_path / "run" / "model" / "README.md").read_text()
+        assert f"--benchmark grammar --grammar.puzzles {suite} --output" in card
 
 
 @pytest.mark.slow

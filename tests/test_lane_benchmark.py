@@ -17,6 +17,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+import evaluate as evaluate_py
 from datamodules.tasks.grammar.lane_scores import can_ask, prompts, reference
 from datamodules.tasks.grammar.lanes import HISTORY
 from loopformer import language_checkpoint
@@ -78,7 +79,7 @@ def perfect_script(model: LanguageCheckpoint, options: GrammarOptions, frame: st
     known = {}
     for lane in asked.lanes:
         for item in find_items(asked, options):
-            able = can_ask(item, lane) and asked.notation.asks(item)
+            able = can_ask(item, lane, asked.notation)
             calls = prompts(item, lane, asked.notation, asked.listing) if able else []
             for at, prompt in enumerate(calls):
                 single = lane in ("gym", "states")
@@ -110,9 +111,10 @@ def test_a_perfect_model_passes_every_lane(chat: str | None) -> None:
         for group in summary["lanes"][lane].values():
             assert group["errors"] == {}
             assert group["complete"] == (None if lane == "answer" else 1.0)
+            assert group["exact_stop"] == (1.0 if lane in ("written", "planted") else None)
     moves = {item.name: len(item.moves) for item in items}
     gym = [one for one in outputs if one.lane == "gym"]
-    assert all(len(one.output) == moves[one.item] for one in gym)
+    assert all(len(one.output) == len(one.ended) == moves[one.item] for one in gym)
     tokens = len(model.tokenizer(gym[0].output)["input_ids"][0])
     assert gym[0].new_tokens == moves[gym[0].item] * (tokens + 1), "each reply with its end token"
 
@@ -195,6 +197,14 @@ def test_a_reply_is_cut_at_its_own_budget_whatever_its_batch() -> None:
     [
         ({"lane": "think"}, "lane"),
         ({"lane": "answer,"}, "lane"),
+        ({"lane": "trained,answer"}, "lane: trained stands alone"),
+        ({"lane": []}, "lane"),
+        ({"puzzles": ["original", "trained"]}, "puzzles: trained stands alone"),
+        ({"puzzles": "mine.json"}, "puzzles: .*some of .*FILE.jsonl"),
+        ({"puzzles": "a.jsonl,a.jsonl"}, "puzzles: a.jsonl is given twice"),
+        ({"depths": [2, 0]}, "depths"),
+        ({"depths": 0}, "depths"),
+        ({"depths": []}, "depths"),
         ({"lane": "states,states"}, "lane"),
         ({"puzzles": "original,brackets, original"}, "puzzles"),
         ({"families": "loops"}, "families"),
@@ -216,6 +226,21 @@ def test_bad_options_name_the_field(options: dict[str, Any], field: str) -> None
         GrammarOptions(**options)
 
 
+def test_lists_say_the_same_as_commas(tmp_path: Path) -> None:
+    commas = {"depths": "8,16", "families": "nesting", "suites": "original,count_a", "lane": "answer,gym"}
+    lists = {"depths": [8, 16], "families": ["nesting"], "suites": ["original", "count_a"], "lane": ["answer", "gym"]}
+    assert GrammarOptions(**commas) == GrammarOptions(**lists)
+    file = tmp_path / "options.yaml"
+    for depths, text in ((8, "8"), ([8], "8"), ([8, 16], "8,16"), ("8,16", "8,16")):
+        file.write_text(json.dumps({"checkpoint": ["x"], "output": "y", "grammar": {**lists, "depths": depths}}))
+        parser = evaluate_py._parser("run")
+        read = parser.instantiate(parser.parse_args(["--config", str(file)])).grammar
+        assert read == GrammarOptions(**{**commas, "depths": text})
+        words = f"--checkpoint x --output y --grammar.depths {text} --grammar.lane answer,gym"
+        read = parser.instantiate(parser.parse_args(words.split())).grammar
+        assert (read.depths, read.lane) == (text, "answer,gym")
+
+
 def test_how_a_model_is_asked_follows_its_training() -> None:
     untrained = scripted(str)
     with pytest.raises(ValueError, match=r"choose --grammar\.lane"):
@@ -223,6 +248,10 @@ def test_how_a_model_is_asked_follows_its_training() -> None:
     for arm, lane in (("answers", "answer"), ("moves", "gym"), ("runs", "written"), ("mixed", "written")):
         asked = find_asked(scripted(str, f"grammar/{arm}/unlisted"), GrammarOptions())
         assert (asked.lanes, asked.suites, asked.listing) == ((lane,), ("cue_free",), False)
+        for machine, suite in (("search", "cue_free"), ("brackets", "brackets")):
+            told = scripted(str, f"grammar/{arm}/unlisted/{machine}")
+            assert find_asked(told, GrammarOptions()).suites == (suite,)
+            assert find_asked(told, GrammarOptions(puzzles=["count_a", "brackets"])).suites == ("count_a", "brackets")
     assert find_asked(scripted(str, "grammar/runs/unlisted"), GrammarOptions(listing=True)).listing
     assert find_asked(untrained, GrammarOptions(lane="answer,gym")).listing
 
@@ -333,5 +362,5 @@ def test_items_of_every_suite_can_be_asked() -> None:
     asked = find_asked(model, options)
     items = find_items(asked, options)
     assert len({item.key for item in items}) == len(items)
-    able = [item for item in items if can_ask(item, "planted")]
+    able = [item for item in items if can_ask(item, "planted", asked.notation)]
     assert all(len(prompts(item, "planted", asked.notation, False)) == 4 for item in able)

@@ -10,16 +10,17 @@ import pytest
 from test_lane_benchmark import evaluate, perfect_script, saved, scripted
 
 from datamodules.tasks.grammar.arms import LETTER_TASKS
-from loopformer.evaluation.grammar_questions import GrammarOptions, bracket_questions
+from loopformer.evaluation.grammar_questions import MADE_WITH, GrammarOptions, bracket_questions
 from loopformer.evaluation.lane_benchmark import ask_lanes, find_asked, find_items
-from loopformer.evaluation.lane_outputs import run, score_outputs
+from loopformer.evaluation.lane_outputs import LETTERS, left_out, run, score_outputs
 from loopformer.evaluation.lane_summary import markdown, summarize_lanes
 from loopformer.files import write_json_lines
 
 
 @pytest.mark.parametrize("task", ["BracketTask", "PermutedBracketTask", "SearchTask"])
 def test_a_model_of_letters_is_asked_what_looped_ones_are(task: str) -> None:
-    options = GrammarOptions(depths="2,4", per_depth=4, longest=9, letterings=1)
+    made = {"longest": 9, "letterings": 1} if task == "SearchTask" else {"depths": "2,4", "per_depth": 4}
+    options = GrammarOptions(**made)  # type: ignore[arg-type]
     replies: dict[str, str] = {}
     model = scripted(replies.__getitem__, f"procedure/{task}/steps")
     replies |= perfect_script(model, options)
@@ -60,7 +61,8 @@ def test_what_looped_models_are_asked_is_scored_again_from_its_file(style: str |
         "suites": "count_a",
         "families": "recursion",
     }
-    options = GrammarOptions(lane=lane, puzzles=puzzles, listing=False, **made)
+    made = {name: value for suite in puzzles.split(",") for name, value in made.items() if name in MADE_WITH[suite]}
+    options = GrammarOptions(lane=lane, puzzles=puzzles, listing=False if style is None else None, **made)
     replies: dict[str, str] = {}
     model = scripted(replies.__getitem__, style)
     replies |= perfect_script(model, options)
@@ -95,11 +97,15 @@ def test_puzzles_that_letters_cannot_write_are_left_out_and_counted(tmp_path: Pa
     model = scripted(lambda _: " S", "procedure/SearchTask/steps")
     options = GrammarOptions(puzzles="cue_free")
     outputs, items, asked = ask_lanes(model, options, lambda _: None, lambda _: None)
-    left_out = {item.name for item in items if not asked.notation.asks(item)}
-    assert len(left_out) == 16
-    assert all(name.startswith(("chain_depth-8", "chain_depth-16")) for name in left_out)
-    assert {one.item for one in outputs} == {item.name for item in items} - left_out
-    summary = {**summarize_lanes(score_outputs(outputs, items)), "left_out": {"cue_free": 16}}
-    assert "since letters cannot write them or write them twice: cue free 16" in markdown(summary)
+    unwritten = {item.name for item in items if not asked.notation.asks(item)}
+    assert len(unwritten) == 16
+    assert all(name.startswith(("chain_depth-8", "chain_depth-16")) for name in unwritten)
+    assert {one.item for one in outputs} == {item.name for item in items} - unwritten
+    counted = left_out([("written", "cue_free", LETTERS)], items)
+    assert counted == {"written": {"cue_free": 16}}
+    summary = {**summarize_lanes(score_outputs(outputs, items)), "left_out": counted}
+    assert "Puzzles not asked, written: cue_free 16 (letters cannot write them or write them twice)" in markdown(
+        summary
+    )
     with pytest.raises(ValueError, match=r"grammar\.puzzles: brackets is not for .* use suites of the search"):
         ask_lanes(model, GrammarOptions(puzzles="brackets"), print, print)

@@ -14,7 +14,8 @@ from test_grammar_looped import network_config
 from datamodules.grammar import GrammarDataModule, SearchRuns, SearchStream
 from datamodules.procedure_batcher import ProcedureBatcher
 from datamodules.tasks.grammar.recogniser import recognises
-from datamodules.tasks.grammar.search_task import AHEAD, PHASES, Recipe, SearchStage, SearchTask
+from datamodules.tasks.grammar.search_recipes import Recipe, SearchStage
+from datamodules.tasks.grammar.search_task import AHEAD, PHASES, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import UNDEFINED
 from loopformer import checkpoint
@@ -115,11 +116,31 @@ def test_a_stage_may_have_suites_of_its_own() -> None:
         SearchStream(stages=[SearchStage(7, suites=("foo",))])
 
 
+def test_no_run_is_ended_by_a_budget() -> None:
+    """A run of 512 moves is one that the budget of moves has ended: no puzzle without a verdict is asked."""
+    deep = Recipe("original", "recursion", 257, accept=True, backwards=False).puzzle().run()
+    assert (deep.verdict, len(deep.moves)) == ("unknown", 512)
+    puzzles = SearchRuns(["recursion"], ["original"], longest=512).instances()
+    assert (len(puzzles), max(puzzle.level for puzzle in puzzles)) == (554, 256)
+    for puzzle in puzzles:
+        run = puzzle.run()
+        assert run.verdict == ("accept" if puzzle.accept else "reject")
+        assert not any(move.op == "CUT" for move in run.moves)
+
+
 def test_search_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match=r"families: got \['loops'\]"):
         SearchStream(["loops"])
     with pytest.raises(ValueError, match="at most 1 moves"):
         SearchStream(stages=[SearchStage(1)])
+    for longest in (0, -1):
+        with pytest.raises(ValueError, match=rf"^validation\.longest: no run of nesting has at most {longest} moves; "):
+            SearchRuns(["nesting"], longest=longest)
+    for source in (SearchStream, SearchRuns):
+        with pytest.raises(ValueError, match=r"^families: nesting is given twice; name it once$"):
+            source(["nesting", "recursion", "nesting"])
+        with pytest.raises(ValueError, match=r"^suites: original is given twice; name it once$"):
+            source(suites=["original", "original"])
     deep = Recipe("original", "chain_depth", 16, accept=True, backwards=False).puzzle()
     with pytest.raises(ValueError, match="17 nonterminals"):
         SEARCH.prompt(deep, "executor")

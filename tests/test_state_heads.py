@@ -76,18 +76,43 @@ def test_heads_by_hand() -> None:
         mark = marker.linear.weight[0] @ cells[b, t, c] + marker.linear.bias[0]
         torch.testing.assert_close(marker(inputs)[b, t, c], mark)
     torch.testing.assert_close(of_coda(inputs), of_coda.linear(answers + 1))
-    marked = MarkedClassHead(5)
-    marked.build(8)
-    for b, t, real in ((0, 2, 4), (1, 0, 3)):
-        shares = torch.stack([marked.mark(cells[b, t, c])[0] for c in range(real)]).softmax(0)
-        pooled = sum(share * marked.linear(anchors[b, c]) for c, share in enumerate(shares))
-        torch.testing.assert_close(marked(inputs)[b, t], pooled)
     late = ClassHead(5, delay=1)
     late.build(8)
     torch.testing.assert_close(late(inputs)[:, :2], late.linear(answers[:, 1:]))
     assert late(inputs).shape == (2, 3, 5)
     assert torch.isneginf(marker(inputs)[1, :, 3]).all()
     assert (pointer.size, marker.size, of_coda.size) == (CELLS, CELLS, 5)
+
+
+def test_a_class_is_read_at_the_mark_of_another_field() -> None:
+    torch.manual_seed(0)
+    cells, anchors = torch.randn(2, 3, 4, 8), torch.randn(2, 4, 8, requires_grad=True)
+    mask = torch.tensor([[True] * 4, [True, True, True, False]])
+    heads = StateHeads({"kind": MarkedClassHead(5, at="place"), "place": MarkerHead()})
+    heads.build(8)
+    assert sorted(heads.state_dict()) == [
+        "heads.kind.linear.bias",
+        "heads.kind.linear.weight",
+        "heads.place.linear.bias",
+        "heads.place.linear.weight",
+    ]
+    logits = heads(FieldInputs(torch.randn(2, 3, 8), cells=cells, anchors=anchors, mask=mask))
+    assert list(logits) == ["kind", "place"]
+    for b, t, real in ((0, 2, 4), (1, 0, 3)):
+        shares = torch.stack([heads.heads["place"].linear(cells[b, t, c])[0] for c in range(real)]).softmax(0)
+        scaled = [anchors[b, c] / anchors[b, c].square().mean().sqrt() for c in range(real)]
+        pooled = sum(share * heads.heads["kind"].linear(cell) for share, cell in zip(shares, scaled, strict=True))
+        torch.testing.assert_close(logits["kind"][b, t], pooled)
+    logits["kind"].square().sum().backward()
+    assert anchors.grad is not None
+    assert heads.heads["kind"].linear.weight.grad is not None
+    assert heads.heads["place"].linear.weight.grad is None, "a mark is learnt by its own labels"
+
+
+@pytest.mark.parametrize("at", ["nowhere", "class"])
+def test_a_class_needs_a_mark_to_be_read_at(at: str) -> None:
+    with pytest.raises(ValueError, match=r"state_heads\.kind\.at: got .*; name a field with a MarkerHead \(place\)"):
+        StateHeads({"kind": MarkedClassHead(5, at=at), "class": ClassHead(3), "place": MarkerHead()})
 
 
 def test_loop_zero_is_the_preludes_state_and_coda_source_is_read_behind_c() -> None:
@@ -180,11 +205,10 @@ def test_mistakes_are_named() -> None:
         ExecutorModule(network, losses=LossWeights(fields={"last": 1.0}))
     with pytest.raises(ValueError, match="have no field 'at'"):
         ExecutorModule(network).loss_terms(network.rollout(batch, 3), replace(batch, fields={}))
-    for head in (MarkerHead(), MarkedClassHead(3)):
-        with pytest.raises(ValueError, match=f"{type(head).__name__} needs a recurrence whose cells recur"):
-            walker(state_heads=StateHeads({"at": head})).rollout(batch, 2)
+    with pytest.raises(ValueError, match="MarkerHead needs a recurrence whose cells recur"):
+        walker(state_heads=StateHeads({"at": MarkerHead()})).rollout(batch, 2)
     with pytest.raises(ValueError, match="at least 2 labels, got 1"):
-        MarkedClassHead(1)
+        MarkedClassHead(1, at="place")
     with pytest.raises(ValueError, match=r"noise\.scale"):
         StateNoise(0.0)
 

@@ -37,7 +37,9 @@ class Interval(NamedTuple):
     high: Floats
 
 
-def resampling_counts(strata: ArrayLike, draws: int = DRAWS, seed: int = SEED) -> Floats:
+def resampling_counts(
+    strata: ArrayLike, draws: int = DRAWS, seed: int = SEED, groups: ArrayLike | None = None
+) -> Floats:
     """Resample whole graphs with replacement within each stratum.
 
     The result depends on nothing but the strata, the number of draws and the seed, so models evaluated on the same
@@ -47,11 +49,16 @@ def resampling_counts(strata: ArrayLike, draws: int = DRAWS, seed: int = SEED) -
         strata: [I] stratum of each graph.
         draws: number of draws D.
         seed: seed of the generator.
+        groups: [I] number of the group of each graph, within one stratum, that is drawn as a whole; None to draw every
+            graph on its own.
 
     Returns:
         [D, I] how often each graph was picked, as floats for the matrix products that follow.
     """
     strata = np.asarray(strata)
+    if groups is not None:
+        _, first, group = np.unique(np.asarray(groups), return_index=True, return_inverse=True)
+        return resampling_counts(strata[first], draws, seed)[:, group]
     generator = np.random.default_rng(seed)
     counts = np.zeros((draws, len(strata)))
     for stratum in np.unique(strata):
@@ -161,6 +168,16 @@ def grouped_interval(rows: Sequence[tuple[str, float, int]]) -> list[float] | No
     draws = ratio_draws(_unstratified(len(names)), sums[:, :1], sums[:, 1:])
     low, high = percentile_interval(draws)
     return [float(low[0]), float(high[0])]
+
+
+def wider(*intervals: Sequence[float] | None) -> list[float] | None:
+    """Return the interval that covers several of one quantity; None if none is known.
+
+    Args:
+        intervals: lower and upper end each, None where one is undefined.
+    """
+    known = [ends for ends in intervals if ends is not None]
+    return [min(low for low, _ in known), max(high for _, high in known)] if known else None
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,7 @@
     python evaluate.py compare --runs results/a results/b --reference a --output results/a-b
 
 Reads nothing but the runs' outcome stores; needs no model. Every difference is paired: both runs answer the same
-graphs, and their bootstrap draws are the same.
+graphs, and their bootstrap draws are the same. Puzzles of yes and no are compared apart as well.
 
 Legend: I graphs, C requested counts, W columns of a tally.
 """
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from loopformer.evaluation.bootstrap import paired_difference
 from loopformer.evaluation.figures import Run, stops
@@ -27,11 +28,17 @@ from loopformer.evaluation.stop_rules import stop_rules
 from loopformer.evaluation.summary import summarize
 from loopformer.evaluation.tables import COLUMNS, STOPPING, difference_table, overall_table, tidy_csv
 from loopformer.evaluation.tally import Tally, count_store
-from loopformer.files import refuse_finished, write_text
+from loopformer.evaluation.words import in_words_of
+from loopformer.files import SCORES, TABLE, refuse_finished, write_text
 
 STORE = "outcomes.safetensors"
 COMPARISON = "comparison.json"
 """Written last: it marks a comparison as complete."""
+
+ASKED = ("graphs", "instances", "machines")
+"""What the benchmarks call the digest of their questions."""
+
+ANSWERS = {"yes": True, "no": False}
 
 METRICS = (*COLUMNS, "correct_prefix")
 FORMAT = 1
@@ -45,12 +52,18 @@ def load_runs(arguments: Sequence[str]) -> list[Run]:
             default name is the folder's, with its parents as far as needed to tell runs apart.
 
     Raises:
-        ValueError: fewer than two runs, a name twice, or a store that is not sound.
+        ValueError: fewer than two runs, a name twice, an evaluation in lanes, or a store that is not sound.
         FileNotFoundError: there is no outcome store.
     """
     if len(arguments) < 2:
         raise ValueError(f"runs: a comparison needs at least two, got {len(arguments)}")
     names, paths = named_paths(arguments)
+    for path in paths:
+        if (path / SCORES).is_file() and not (path / STORE).is_file():
+            raise ValueError(
+                f"runs: {path} is an evaluation of an ordinary model in lanes, which has no outcome store to pair; set "
+                f"its {TABLE} beside the other's, or draw both with evaluate.py curves"
+            )
     stores = [OutcomeStore.load(path if path.is_file() else path / STORE) for path in paths]
     check_comparable(names, stores)
     return [
@@ -67,11 +80,12 @@ def check_comparable(names: Sequence[str], stores: Sequence[OutcomeStore]) -> No
     """
     first, name = stores[0], names[0]
     for other, called in zip(stores[1:], names[1:], strict=True):
-        graphs = [store.metadata.digests.get("graphs", "unknown") for store in (first, other)]
-        if first.metadata.benchmark != other.metadata.benchmark or graphs[0] != graphs[1]:
+        asked = [_asked(store) for store in (first, other)]
+        if first.metadata.benchmark != other.metadata.benchmark or asked[0] != asked[1]:
+            what = in_words_of(other.metadata.benchmark, "graphs")
             raise ValueError(
-                f"runs: {called} was evaluated on other graphs than {name} (benchmark {other.metadata.benchmark}, "
-                f"graphs {graphs[1][:12]}, against {first.metadata.benchmark}, {graphs[0][:12]}); evaluate both with "
+                f"runs: {called} was evaluated on other {what} than {name} (benchmark {other.metadata.benchmark}, "
+                f"{what} {asked[1][:12]}, against {first.metadata.benchmark}, {asked[0][:12]}); evaluate both with "
                 "the same benchmark and options"
             )
         same = len(first.steps) == len(other.steps) and bool(
@@ -85,6 +99,11 @@ def check_comparable(names: Sequence[str], stores: Sequence[OutcomeStore]) -> No
             )
 
 
+def _asked(store: OutcomeStore) -> str:
+    """SHA-256 of what a store's model was asked, "unknown" if it does not tell."""
+    return next((store.metadata.digests[name] for name in ASKED if name in store.metadata.digests), "unknown")
+
+
 def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
     """Compare runs with one of them.
 
@@ -93,8 +112,9 @@ def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
         reference: name of the run that the others are compared with.
 
     Returns:
-        plain JSON types: `runs`, `reference`, and `differences` by run and group ("all", ranges of requested counts):
-        each metric's `difference` to the reference, with the `low` and `high` end of its 95% interval (fractions, the
+        plain JSON types: `runs`, `reference`, `benchmark`, and `differences` by run and group ("all", and ranges of
+        requested counts; of a benchmark of yes and no these two, and the ranges of each, such as "7-12, no"): each
+        metric's `difference` to the reference, with the `low` and `high` end of its 95% interval (fractions, the
         correct prefix in loops; None where one of the two is undefined).
 
     Raises:
@@ -108,13 +128,15 @@ def compare(runs: Sequence[Run], reference: str) -> dict[str, Any]:
     ranges = next(run for run in runs if run.name == reference).summary["by_range"]
     with_rule = {run.name: stops(run) for run in runs}
     both_stop = {name: with_rule[name] and with_rule[reference] for name in names}
-    groups = {"all": base.present, **{label: _within(base.present, label) for label in ranges}}
+    spans = {label: _within(base.present, label) for label in ranges}
+    groups = _groups(next(run.store for run in runs if run.name == reference), base, spans)
     return {
         "format": FORMAT,
+        "benchmark": runs[0].store.metadata.benchmark,
         "runs": names,
         "reference": reference,
         "differences": {
-            name: {label: _differences(tally, base, steps, both_stop[name]) for label, steps in groups.items() if steps}
+            name: {label: _differences(tally, base, group, both_stop[name]) for label, group in groups.items()}
             for name, tally in tallies.items()
             if name != reference
         },
@@ -144,15 +166,39 @@ def markdown(runs: Sequence[Run], comparison: dict[str, Any]) -> str:
     return overall_table(runs).markdown() + "\n" + difference_table(comparison).markdown()
 
 
-def _differences(tally: Tally, base: Tally, steps: Sequence[int], both_stop: bool) -> dict[str, Any]:
+_Group = tuple[Tensor, Sequence[int]]
+"""[I] bool graphs, and requested counts."""
+
+
+def _groups(store: OutcomeStore, base: Tally, spans: Mapping[str, Sequence[int]]) -> dict[str, _Group]:
+    """What is compared apart, by label; groups without a query are left out."""
+    everything = torch.ones(len(store.stratum), dtype=torch.bool)
+    groups: dict[str, _Group] = {"all": (everything, base.present)}
+    if "accept" not in store.facts:
+        groups |= {label: (everything, steps) for label, steps in spans.items()}
+    else:
+        answers = {name: store.facts["accept"].bool() == value for name, value in ANSWERS.items()}
+        groups |= {name: (graphs, base.present) for name, graphs in answers.items()}
+        groups |= {f"{span}, {name}": (answers[name], steps) for span, steps in spans.items() for name in answers}
+    return {label: group for label, group in groups.items() if _queries(base, group).any()}
+
+
+def _queries(tally: Tally, group: _Group) -> Tensor:
+    """[Q] bool, the queries of a group."""
+    graphs, steps = group
+    return graphs[tally.instance] & torch.isin(torch.tensor(tally.present)[tally.column], torch.tensor(list(steps)))
+
+
+def _differences(tally: Tally, base: Tally, group: _Group, both_stop: bool) -> dict[str, Any]:
+    graphs, steps = group
     chosen = torch.isin(torch.tensor(base.present), torch.tensor(list(steps)))
-    sums = [each.sums[:, chosen].sum(dim=1).numpy() for each in (tally, base)]
+    sums = [each.sums[graphs][:, chosen].sum(dim=1).numpy() for each in (tally, base)]
     columns = [[each.pairs[name] for name in METRICS] for each in (tally, base)]
     sides = [
         (rows[:, [above for above, _ in pairs]], rows[:, [below for _, below in pairs]])
         for rows, pairs in zip(sums, columns, strict=True)
     ]
-    estimate, (low, high) = paired_difference(base.draws, sides[0], sides[1])
+    estimate, (low, high) = paired_difference(base.draws[:, graphs.numpy()], sides[0], sides[1])
     values = np.round(np.stack([estimate, low, high], axis=1), 8)
     found = {}
     for name, row in zip(METRICS, values, strict=True):

@@ -19,6 +19,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from loopformer.evaluation.bootstrap import wider
 from loopformer.evaluation.compare import named_paths
 from loopformer.files import SUMMARY, atomic_path
 
@@ -158,8 +159,13 @@ def _grammar_points(depths: dict[str, Any], metric: str) -> dict[str, Points]:
     found: dict[str, Points] = {}
     for part in ("yes", "no"):
         cells = [(int(depth), both[part]) for depth, both in depths.items() if part in both]
-        found[part] = [(n, cell[metric], *ends) for n, cell in cells if (ends := cell["intervals"].get(metric))]
+        found[part] = [(n, cell[metric], *ends) for n, cell in cells if (ends := _ends(cell, metric))]
     return found
+
+
+def _ends(cell: dict[str, Any], metric: str) -> list[float] | None:
+    """The wider of both intervals: strings of one structure are not independent."""
+    return wider(*(cell.get(kind, {}).get(metric) for kind in ("intervals", "structures")))
 
 
 def draw(curves: Sequence[Curve], metric: str = "complete", title: str | None = None) -> Figure:

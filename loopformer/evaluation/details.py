@@ -111,7 +111,7 @@ def _number(value: float, digits: int | None) -> str:
 
 def _sensitivity(runs: Sequence[Run]) -> tuple[str, str, Table] | None:
     found: list[dict[str, Any] | None] = [run.summary.get("count_sensitivity") for run in runs]
-    if not any(found):
+    if not any(each and each["pairs"] for each in found):
         return None
     rows = []
     for name, label in SENSITIVITY.items():

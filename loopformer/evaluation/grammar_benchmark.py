@@ -29,6 +29,7 @@ from loopformer.evaluation.grammar_questions import (
     bracket_questions,
     search_questions,
 )
+from loopformer.evaluation.idle_options import refuse_other_machines_options
 from loopformer.evaluation.native import check_alone
 from loopformer.evaluation.outcomes import OutcomeMetadata, OutcomeStore
 from loopformer.evaluation.partial import PartialTensors, number_types
@@ -44,7 +45,8 @@ def choose_questions(checkpoint: Checkpoint, options: GrammarOptions) -> Questio
     """Return the questions of the machine that was asked for, or trained.
 
     Raises:
-        ValueError: the model's labels are those of no grammar machine, or lack moves of the one asked for.
+        ValueError: the model's labels are those of no grammar machine, or lack moves of the one asked for; or an option
+            is for another machine.
     """
     labels = checkpoint.network.labels
     able = [name for name, moves in MACHINES.items() if set(moves.texts) <= set(labels)]
@@ -55,6 +57,7 @@ def choose_questions(checkpoint: Checkpoint, options: GrammarOptions) -> Questio
         raise ValueError(
             f"checkpoint: its {len(labels)} labels are not the moves of {machine or 'a grammar machine'}; {fix}"
         )
+    refuse_other_machines_options(options, machine)
     return search_questions(options) if machine == "search" else bracket_questions(options, machine != "brackets")
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
-from datamodules.grammar_sources import BracketDepths, SearchRuns, permute
-from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, strings_of
+from datamodules.grammar_sources import BracketDepths, SearchRuns, no_run, permute
+from datamodules.tasks.grammar.bracket_task import MOVE_LABELS, SPOILT_BY, BracketTask, string_structure, strings_of
 from datamodules.tasks.grammar.brackets import bracket_suite
 from datamodules.tasks.grammar.lane_items import LaneItem, bracket_item, search_item
 from datamodules.tasks.grammar.lane_suites import BRACKETS, SUITES, string_items, suite_items
 from datamodules.tasks.grammar.lanes import LANES, MOST_MOVES
-from datamodules.tasks.grammar.search_task import QUESTIONS, SEARCH_LABELS, SearchTask
+from datamodules.tasks.grammar.search_recipes import QUESTIONS, run_lengths, structure_of
+from datamodules.tasks.grammar.search_task import SEARCH_LABELS, SearchTask
 from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import Procedure
-from loopformer.evaluation.name_list import names_in, read_names
+from loopformer.evaluation.name_list import Names, Numbers, joined, names_in, read_names
+from loopformer.evaluation.puzzle_file import is_puzzle_file, read_puzzles
 
 TRAINED = "trained"
 BRACKET_DEPTHS, SEARCH_RUNS = "bracket_depths", "search_runs"
@@ -43,7 +46,10 @@ class GrammarOptions:
     """What to evaluate. `depths` to `suite` are for brackets, `families` to `letterings` for the search.
 
     Those from `lane` on are for ordinary language models (`loopformer.evaluation.lane_benchmark`); the others apply to
-    them in the puzzles "bracket_depths" and "search_runs".
+    them in the puzzles "bracket_depths" and "search_runs". An option that would do nothing for a model and its puzzles
+    is refused (`loopformer.evaluation.idle_options`).
+
+    What takes several names or depths takes them apart by commas, or as a list.
 
     Attributes:
         machine: whose moves a looped model makes: "brackets", "permuted_brackets" (every string in an alphabet of its
@@ -61,8 +67,9 @@ class GrammarOptions:
             state held by the gym), states (every reference state on its own), planted (a run that begins with planted
             moves); "trained" is the one it was trained for.
         puzzles: suites that an ordinary model is asked, apart by commas: original, cue_free, count_a, count_b,
-            balanced, brackets, bracket_depths, search_runs; "trained" is bracket_depths or search_runs for a model
-            trained on a looped model's data, cue_free for others.
+            balanced, brackets, bracket_depths, search_runs, or files of own puzzles (`puzzle_file`), which end in
+            .jsonl; "trained" is bracket_depths or search_runs for a model trained on a looped model's data, brackets
+            for another one trained on brackets, cue_free for all others.
         pairs: yes and no puzzles of each family and level of each suite; None for all.
         listing: say in the prompts how the machine moves; None for what a model was trained with, yes for others.
         max_new_tokens: budget of each reply; None for twice the reference's number of tokens and 64 more.
@@ -71,23 +78,25 @@ class GrammarOptions:
     """
 
     machine: str = TRAINED
-    depths: str = "2,4,6,8,16,24,32,48,64"
+    depths: Numbers = "2,4,6,8,16,24,32,48,64"
     per_depth: int = 64
     suite: bool = True
-    families: str = "recursion,nesting"
-    suites: str = "original,cue_free"
+    families: Names = "recursion,nesting"
+    suites: Names = "original,cue_free"
     longest: int = 40
     letterings: int = 4
     slack: int = 16
     batch_size: int = 32
-    lane: str = TRAINED
-    puzzles: str = TRAINED
+    lane: Names = TRAINED
+    puzzles: Names = TRAINED
     pairs: int | None = None
     listing: bool | None = None
     max_new_tokens: int | None = None
     thinking_tokens: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("depths", "families", "suites", "lane", "puzzles"):  # one way of writing, so that equals are equal
+            setattr(self, name, joined(getattr(self, name)))
         for name in ("per_depth", "longest", "letterings", "batch_size", "pairs", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -97,7 +106,8 @@ class GrammarOptions:
         for name in ("slack", "thinking_tokens"):
             if getattr(self, name) < 0:
                 raise ValueError(f"grammar.{name}: needs at least 0, got {getattr(self, name)}")
-        for name, known in (("lane", LANES), ("puzzles", PUZZLES)):
+        files = [name for name in names_in(self.puzzles) if is_puzzle_file(name)]
+        for name, known in (("lane", LANES), ("puzzles", (*PUZZLES, "FILE.jsonl", *files))):
             if getattr(self, name) != TRAINED:
                 read_names(f"grammar.{name}", getattr(self, name), known, TRAINED)
         read_names("grammar.families", self.families, FAMILIES)
@@ -114,7 +124,8 @@ class Questions:
     Attributes:
         task: their task.
         instances: the instances.
-        facts: extra facts by name, one integer per instance.
+        facts: extra facts by name, one integer per instance: `suite`, and `structure`, a number that instances share
+            where they differ in letters alone, the same in every evaluation.
         fact_values: names of the codes of a fact.
     """
 
@@ -124,12 +135,13 @@ class Questions:
     fact_values: dict[str, tuple[str, ...]]
 
 
-def read_depths(text: str) -> list[int]:
+def read_depths(given: Numbers) -> list[int]:
     """Read depths of strings, such as "8,16,32", in order.
 
     Raises:
         ValueError: one is no number, below 1, or above `DEEPEST`.
     """
+    text = joined(given)
     try:
         depths = sorted({int(depth) for depth in text.split(",")})
     except ValueError:
@@ -147,7 +159,9 @@ def bracket_questions(options: GrammarOptions, permuted: bool = False) -> Questi
     suite = strings_of(bracket_suite()[:46]) if options.suite else []
     suite = permute(suite, EVALUATION_SEED + 1) if permuted else suite
     in_suite = [0] * len(strings) + [1] * len(suite)
-    return Questions(BracketTask(permuted=permuted), [*strings, *suite], {"suite": in_suite}, {"spoilt": SPOILT_BY})
+    instances = [*strings, *suite]
+    facts = {"suite": in_suite, "structure": structure_numbers(map(string_structure, instances))}
+    return Questions(BracketTask(permuted=permuted), instances, facts, {"spoilt": SPOILT_BY})
 
 
 def search_questions(options: GrammarOptions) -> Questions:
@@ -157,13 +171,17 @@ def search_questions(options: GrammarOptions) -> Questions:
         ValueError: no run is that short.
     """
     families, suites = names_in(options.families), names_in(options.suites)
-    runs = SearchRuns(families, suites, options.longest, options.letterings, EVALUATION_SEED)
-    instances = runs.instances()
-    if not instances:
-        raise ValueError(
-            f"grammar.longest: no run of {','.join(families)} has at most {options.longest} moves; raise it"
-        )
-    return Questions(SearchTask(), instances, {"suite": [0] * len(instances)}, {"family": FAMILIES})
+    if not run_lengths(tuple(families), options.longest, tuple(suites)):
+        raise ValueError(f"grammar.longest: {no_run(families, options.longest)}")
+    instances = SearchRuns(families, suites, options.longest, options.letterings, EVALUATION_SEED).instances()
+    structures = structure_numbers(structure_of(puzzle)[0] for puzzle in instances)
+    facts = {"suite": [0] * len(instances), "structure": structures}
+    return Questions(SearchTask(), instances, facts, {"family": FAMILIES})
+
+
+def structure_numbers(structures: Iterable[str]) -> list[int]:
+    """Return numbers of structures that depend on nothing but their texts, of 31 bits."""
+    return [crc32(text.encode()) >> 1 for text in structures]
 
 
 def made_with(suite: str, options: GrammarOptions) -> dict[str, Any] | None:
@@ -196,10 +214,15 @@ def suite_puzzles(suite: str, options: GrammarOptions, permuted: bool = False) -
     """Return all puzzles of a suite as the lanes ask them.
 
     Args:
-        suite: one of `PUZZLES`.
+        suite: one of `PUZZLES`, or a file of own puzzles.
         options: decide the suites that looped models are asked.
         permuted: every string of brackets in an alphabet of its own, the looped models'.
+
+    Raises:
+        ValueError, FileNotFoundError: see `read_puzzles`.
     """
+    if is_puzzle_file(suite):
+        return read_puzzles(suite)
     if suite == BRACKET_DEPTHS:
         # The suite of brackets within these questions is asked under its own name.
         return string_items(bracket_questions(replace(options, suite=False), permuted).instances, suite)

@@ -35,6 +35,7 @@ from loopformer.evaluation.grammar_questions import (
     made_with,
     suite_puzzles,
 )
+from loopformer.evaluation.idle_options import refuse_idle_options
 from loopformer.evaluation.lane_outputs import JSON, LETTERS, LaneOutput
 from loopformer.evaluation.name_list import names_in
 from loopformer.evaluation.writer import Writer
@@ -106,7 +107,8 @@ def find_asked(checkpoint: LanguageCheckpoint, options: GrammarOptions) -> Asked
     listing = options.listing
     if listing is None:
         listing = trained is None or trained.listing
-    suites = ("cue_free",) if options.puzzles == TRAINED else suites
+    if options.puzzles == TRAINED:
+        suites = ("cue_free" if trained is None else trained.suite,)
     return Asked(lanes, suites, JsonNotation(), JSON, listing, trained is not None)
 
 
@@ -151,7 +153,7 @@ class LaneAsker:
         """Ask batch after batch; yield the number of replies and their rows."""
         size = self._options.batch_size
         for lane in self._asked.lanes:
-            able = [item for item in items if self._asks(item, lane)]
+            able = [item for item in items if can_ask(item, lane, self._asked.notation)]
             if lane == "gym":
                 for group in _slices(sorted(able, key=lambda item: len(item.moves)), size):
                     yield len(group), self._gym(group)
@@ -166,11 +168,8 @@ class LaneAsker:
             {"states": len(item.moves), "planted": len(PLANTED)}.get(lane, 1)
             for lane in self._asked.lanes
             for item in items
-            if self._asks(item, lane)
+            if can_ask(item, lane, self._asked.notation)
         )
-
-    def _asks(self, item: LaneItem, lane: Lane) -> bool:
-        return can_ask(item, lane) and self._asked.notation.asks(item)
 
     def _calls(self, item: LaneItem, lane: Lane) -> list[_Call]:
         asked = prompts(item, lane, self._asked.notation, self._asked.listing)
@@ -214,7 +213,8 @@ class LaneAsker:
             for row, reply in zip(list(going), self._write(calls), strict=True):
                 item, at = items[row], len(replies[row])
                 replies[row].append(reply)
-                if check_move(reply["output"], item.moves[at]) is not None or at + 1 == len(item.moves):
+                error = check_move(reply["output"], item.moves[at], reply["ended"])
+                if error is not None or at + 1 == len(item.moves):
                     going.remove(row)
         return [
             {"suite": item.suite, "item": item.name, "lane": "gym", "planted": None, "place": 0, **_joined(made)}
@@ -280,9 +280,10 @@ def ask_lanes(
         What it wrote, the puzzles, and how it was asked.
 
     Raises:
-        ValueError: see `find_asked`; or the model cannot be asked these puzzles.
+        ValueError: see `find_asked`; or the model cannot be asked these puzzles, or an option would do nothing.
     """
     asked = find_asked(checkpoint, options)
+    refuse_idle_options(options, asked.suites, asked.notation_name == LETTERS, checkpoint.source)
     items = find_items(asked, options)
     asker = LaneAsker(checkpoint, asked, options, partial_results)
     if not (count := asker.count(items)):
@@ -338,7 +339,7 @@ def _joined(made: Sequence[dict[str, Any]]) -> dict[str, Any]:
     thoughts = [row["thought_tokens"] for row in made if row["thought_tokens"] is not None]
     return {
         "output": [row["output"] for row in made],
-        "ended": all(row["ended"] for row in made),
+        "ended": [row["ended"] for row in made],
         "new_tokens": sum(row["new_tokens"] for row in made),
         "thought_tokens": sum(thoughts) if thoughts else None,
     }

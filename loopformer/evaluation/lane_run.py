@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from itertools import product
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 from loopformer import language_checkpoint
 from loopformer.evaluation.grammar_questions import GrammarOptions, made_with
 from loopformer.evaluation.lane_benchmark import Asked, ask_lanes, items_digest
-from loopformer.evaluation.lane_outputs import score_outputs, write_results
+from loopformer.evaluation.lane_outputs import left_out, score_outputs, write_results
 from loopformer.evaluation.lane_summary import markdown
 from loopformer.evaluation.partial import PARTIAL, discard
 from loopformer.evaluation.program_benchmark import Place
@@ -42,7 +42,7 @@ def run_lanes(place: Place, options: GrammarOptions) -> dict[str, Any]:
         "digests": {**model.digests(), "items": items_digest(items)},
         **_told(asked, options),
         "made": {suite: made for suite in asked.suites if (made := made_with(suite, options)) is not None},
-        "left_out": dict(Counter(item.suite for item in items if not asked.notation.asks(item))),
+        "left_out": left_out(product(asked.lanes, asked.suites, [asked.notation_name]), items),
         "trained_steps": list(model.provenance.get("trained_counts", ())),
     }
     write_json_lines(place.output / OUTPUTS, (one.record() for one in outputs), overwrite=True)

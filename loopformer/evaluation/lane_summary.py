@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from datamodules.tasks.grammar.checker import KindTally
 from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import LaneScore
-from datamodules.tasks.grammar.lanes import Lane
+from datamodules.tasks.grammar.lanes import HISTORY, Lane
 from loopformer.evaluation.bootstrap import LEVEL, grouped_interval, wilson
-from loopformer.evaluation.grammar_summary import SPANS, span_name
+from loopformer.evaluation.grammar_summary import SPANS, span_name, survival_curve
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -69,8 +70,11 @@ BREAKDOWNS: Mapping[str, Callable[[LaneItem], str]] = {
 SHARES: Mapping[str, Callable[[LaneScore], bool | None]] = {
     "answer": lambda score: score.answer,
     "complete": lambda score: score.complete,
+    "exact_stop": lambda score: score.exact_stop,
 }
-"""Shares of a cell; each counts only the replies for which the question arises."""
+"""Shares of a cell; each counts only the replies for which the question arises.
+
+What is complete here is called strict of looped models, whose stop is no part of the run."""
 
 
 def summarize_lanes(rows: Sequence[ScoredLane]) -> dict[str, Any]:
@@ -78,10 +82,10 @@ def summarize_lanes(rows: Sequence[ScoredLane]) -> dict[str, Any]:
 
     Returns:
         {"lanes": {lane: {suite: group}}, "answer_by_run": {lane: {suite: counts}}}: a group holds a cell of all
-        puzzles, cells of the yes and of the no, breakdowns, and the accuracy of every kind of move, pooled ("moves")
-        and by answer ("moves_by_answer"); planted histories have a group for each number of wrong moves. The counts
-        cross the answers of lane answer with the runs of another lane, puzzle by puzzle, pooled and by answer.
-        Undefined numbers are None.
+        puzzles, cells of the yes and of the no, breakdowns, the accuracy of every kind of move, pooled ("moves") and by
+        answer ("moves_by_answer"), and the survival of runs by answer (`survival_curve`, as of looped models); planted
+        histories have a group for each number of wrong moves. The counts cross the answers of lane answer with the runs
+        of another lane, puzzle by puzzle, pooled and by answer. Undefined numbers are None.
     """
     lanes: dict[str, Any] = {}
     for (lane, suite), part in _grouped(rows, lambda row: (row.lane, row.item.suite)).items():
@@ -100,6 +104,8 @@ def _group(rows: Sequence[ScoredLane]) -> dict[str, Any]:
         found[f"by_{name}"] = {label: _by_answer(part) for label, part in sorted(parts.items(), key=_order)}
     found["moves"] = _moves(rows)
     found["moves_by_answer"] = {name: _moves(_of_answer(rows, value)) for name, value in _ANSWERS.items()}
+    longest = max((len(row.item.moves) for row in rows), default=0)
+    found["survival"] = {name: _survival(_of_answer(rows, value), longest) for name, value in _ANSWERS.items()}
     stated = [row for row in rows if row.score.answer is not None and row.score.complete is not None]
     if stated:
         found["stated_answer_by_run"] = _cross_by_answer([(row, row.score.answer) for row in stated])
@@ -125,6 +131,15 @@ def _moves(rows: Sequence[ScoredLane]) -> dict[str, Any]:
         tally.judged.update(row.score.judged)
         tally.correct.update(row.score.correct)
     return {kind: rate(tally.correct[kind], total) for kind, total in sorted(tally.judged.items())}
+
+
+def _survival(rows: Sequence[ScoredLane], longest: int) -> dict[str, list[Any]]:
+    """The curve of the runs, by moves of the whole run; planted moves are never an error."""
+    runs = [row for row in rows if row.score.length]
+    steps = [len(row.item.moves) for row in runs]
+    # What stands behind the last move is no error of the run; its index is the number of moves, as if there were none.
+    firsts = [n if row.score.first_error is None else row.score.first_error for row, n in zip(runs, steps, strict=True)]
+    return survival_curve(torch.tensor(steps).long(), torch.tensor(firsts).long() + 1, longest)
 
 
 def _cell(rows: Sequence[ScoredLane]) -> dict[str, Any]:
@@ -206,18 +221,19 @@ def _cross_tables(rows: Sequence[ScoredLane]) -> dict[str, Any]:
 
 def markdown(summary: dict[str, Any]) -> str:
     """The tables: every lane and suite; runs by length and by depth; kinds of moves. In percent."""
-    heads = ["lane", "suite", "answer yes", "answer no", "complete yes", "complete no", "prefix yes", "prefix no"]
+    shares = (*SHARES, "prefix")
+    heads = ["lane", "suite", *(f"{name.replace('_', ' ')} {answer}" for name in shares for answer in _ANSWERS)]
     rows = []
     for lane, suites in summary["lanes"].items():
         for suite, group in suites.items():
             names = {"": group, **{f", {wrong} wrong": part for wrong, part in group.get("planted", {}).items()}}
             for more, cell in names.items():
-                rows.append(
-                    [f"{lane}{more}", f"{suite} ({cell['n']})", *_shares(cell, ("answer", "complete", "prefix"))]
-                )
+                rows.append([f"{lane}{more}", f"{suite} ({cell['n']})", *_shares(cell, shares)])
     lines = _table(heads, rows)
-    if left_out := summary.get("left_out"):
-        lines += ["", f"Puzzles not asked, since letters cannot write them or write them twice: {_counts(left_out)}"]
+    for lane, counts in summary.get("left_out", {}).items():
+        short = f"runs of at most {HISTORY} moves, or " if lane == "planted" else ""
+        told = ", ".join(f"{suite} {n}" for suite, n in counts.items())
+        lines += ["", f"Puzzles not asked, {lane}: {told} ({short}letters cannot write them or write them twice)"]
     for lane, suites in summary["lanes"].items():
         for suite, group in suites.items():
             lines += ["", *_breakdown_table(lane, suite, group)]

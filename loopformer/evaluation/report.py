@@ -9,6 +9,7 @@ Several runs overlay in the same figures; `loopformer.evaluation.compare` adds t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,14 @@ from loopformer.evaluation.tables import (
     BREAKDOWNS,
     COLUMNS,
     breakdown_table,
+    breakdown_title,
     difference_table,
     heat_table,
     overall_table,
     range_difference_table,
     stop_rule_table,
 )
+from loopformer.evaluation.words import in_words_of
 from loopformer.files import write_text
 
 FIGURES: dict[str, tuple[Callable[[Sequence[Run]], go.Figure], str]] = {
@@ -105,18 +108,21 @@ def report_html(runs: Sequence[Run], comparison: dict[str, Any] | None = None) -
 
 
 def _sections(runs: Sequence[Run], comparison: dict[str, Any] | None) -> list[Section]:
+    say = partial(in_words_of, runs[0].store.metadata.benchmark)
     made = [Section("Results", "All queries together.", overall_table(runs).html())]
     if comparison is not None:
         made.append(_differences(comparison))
     for title, (draw, text) in FIGURES.items():
         if title not in STOP_FIGURES or any(stops(run) for run in runs):
-            made.append(Section(title, text, figure_html(draw(runs))))
+            figure = draw(runs)
+            figure.update_layout(xaxis_title_text=say(figure.layout.xaxis.title.text))
+            made.append(Section(say(title), say(text), figure_html(figure)))
     if any("stop_rules" in run.summary for run in runs):
-        made.append(Section("Stop rules side by side", STOP_RULES, stop_rule_table(runs).html()))
+        made.append(Section("Stop rules side by side", say(STOP_RULES), stop_rule_table(runs).html()))
     if any(run.summary.get(kind) is not None for run in runs for kind in KINDS):
-        text = "What the first wrong letter is, in this order of precedence."
+        text = say("What the first wrong letter is, in this order of precedence.")
         made.append(Section("First errors", text, figure_html(first_error_figure(runs))))
-    made += [Section(title, text, table.html()) for title, text, table in detail_tables(runs)]
+    made += [Section(title, say(text), table.html()) for title, text, table in detail_tables(runs)]
     return [*made, *_breakdowns(runs)]
 
 
@@ -124,19 +130,19 @@ def _differences(comparison: dict[str, Any]) -> Section:
     names = {**COLUMNS}
     body = figure_html(difference_figure(comparison, names)) + difference_table(comparison).html()
     body += "".join(table.html() for table in range_difference_table(comparison))
-    return Section(
-        f"Differences to {comparison['reference']}",
+    text = (
         "Paired: both runs answer the same graphs. 95% intervals by bootstrap over graphs, with the same draws for "
-        "both; coloured where the interval leaves out zero.",
-        body,
+        "both; coloured where the interval leaves out zero."
     )
+    return Section(f"Differences to {comparison['reference']}", in_words_of(comparison["benchmark"], text), body)
 
 
 def _breakdowns(runs: Sequence[Run]) -> list[Section]:
     """Heat maps of one share, and every share in a part that unfolds."""
     metric = "strict" if all(stops(run) for run in runs) else "complete"
     maps, details = [], []
-    for key, title in BREAKDOWNS.items():
+    for key in BREAKDOWNS:
+        title = breakdown_title(runs, key)
         table = heat_table(runs, key, metric)
         if table is not None:
             maps.append(f"<h3>{escape(title)}</h3>{table.html()}")
@@ -155,9 +161,10 @@ def _breakdowns(runs: Sequence[Run]) -> list[Section]:
 
 def _about(number: int, run: Run) -> str:
     summary, meta = run.summary, run.store.metadata
+    graphs = in_words_of(meta.benchmark, "graphs")
     digests = ", ".join(f"{escape(name)} <code>{escape(digest[:12])}</code>" for name, digest in meta.digests.items())
     return (
         f"<p>{swatch(number)}<strong>{escape(run.name)}</strong>: {escape(meta.benchmark)}, {summary['queries']:,} "
-        f"queries on {summary['graphs']:,} graphs, {len(meta.labels)} labels, {meta.loops} loops, cap {meta.cap}"
+        f"queries on {summary['graphs']:,} {graphs}, {len(meta.labels)} labels, {meta.loops} loops, cap {meta.cap}"
         f"{'. Digests: ' + digests if digests else ''}.</p>"
     )

@@ -16,9 +16,9 @@ Every metric is defined in `loopformer.metrics.functional`; nothing is defined h
         countdown           initial_estimate_error, initial_estimate_absolute_error, decrement_error,
                             decrement_absolute_error (steps), spent_exact, _early, _late, _missing, spent_at_stop
         n_of                what each metric is a share or a mean of, where that is not the number of queries
-        intervals           [low, high] of each metric: 95%, bootstrap over graphs
+        intervals           [low, high] of each metric: 95%, bootstrap over graphs (over structures, if there are)
         stop_error          n, and signed and absolute p10, median, p90, mean (loops) of the queries that stopped
-    by_range, by_training, by_kind, by_seed, by_period, by_tail, by_reachable   cells by label
+    by_range, by_training, by_kind, by_seed, by_period, by_tail, by_reachable, by_accept, ...   cells by label
     by_steps                lists over the requested counts `steps`: n, every metric, n_of, intervals and wilson of the
                             shares (low, high), stop_error (p10, median, p90)
     loop_accuracy, survival, hazard             curves over loops 1..T
@@ -76,7 +76,10 @@ FACT_RANGES: dict[str, tuple[Span, ...]] = {
 }
 """Ranges of cycle length and of steps before the cycle; other facts are broken down by value."""
 
-IDENTIFIERS = ("graph",)
+FACT_NAMES = {"accept": ("no", "yes")}
+"""Names of the codes of a fact, where the store has none."""
+
+IDENTIFIERS = ("graph", "structure")
 """Facts that tell instances apart instead of grouping them."""
 
 PAIRED = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -158,7 +161,7 @@ def breakdowns(
         "by_range": _by_group(tally, {_label(span): [n for n in present if _within(n, span)] for span in RANGES}),
         "by_training": _by_group(tally, _training_groups(present, trained)),
         **{
-            f"by_{name}": _by_fact(tally, name, codes, fact_values.get(name))
+            f"by_{name}": _by_fact(tally, name, codes, fact_values.get(name, FACT_NAMES.get(name)))
             for name, codes in facts.items()
             if name not in IDENTIFIERS
         },

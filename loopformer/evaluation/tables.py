@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 
 from loopformer.evaluation.figures import Run, stops
 from loopformer.evaluation.page import swatch
+from loopformer.evaluation.words import in_words_of
 
 COLUMNS = {
     "forced_final": "Forced final",
@@ -34,6 +35,8 @@ BREAKDOWNS = {
     "by_period": "Cycle length",
     "by_tail": "Steps before the cycle",
     "by_reachable": "Reachable states",
+    "by_accept": "Answer",
+    "by_family": "Family",
 }
 
 
@@ -156,8 +159,14 @@ def breakdown_table(runs: Sequence[Run], key: str) -> Table | None:
         for number, run in enumerate(runs)
         if (cell := run.summary.get(key, {}).get(label))
     ]
-    header = [BREAKDOWNS[key], "Run", "Queries", *(f"{name} %" for name in COLUMNS.values())]
-    return Table(f"By {BREAKDOWNS[key].lower()}.", header, rows, texts=2) if rows else None
+    title = breakdown_title(runs, key)
+    header = [title, "Run", "Queries", *(f"{name} %" for name in COLUMNS.values())]
+    return Table(f"By {title.lower()}.", header, rows, texts=2) if rows else None
+
+
+def breakdown_title(runs: Sequence[Run], key: str) -> str:
+    """Return what a breakdown is called in the benchmark of some runs."""
+    return in_words_of(runs[0].store.metadata.benchmark, BREAKDOWNS[key])
 
 
 def heat_table(runs: Sequence[Run], key: str, metric: str) -> Table | None:
@@ -178,15 +187,19 @@ def heat_table(runs: Sequence[Run], key: str, metric: str) -> Table | None:
             [Cell(label.replace("_", " ")), Cell(f"{n:,}")]
             + [Cell(one.text, one.note, heat=heat) for one, heat in zip(shown, heats, strict=True)]
         )
-    return Table("", [BREAKDOWNS[key], "Queries", *(run.name for run in runs)], rows) if rows else None
+    return Table("", [breakdown_title(runs, key), "Queries", *(run.name for run in runs)], rows) if rows else None
 
 
 def difference_table(comparison: dict[str, Any]) -> Table:
-    """One row per metric: differences of every run to the reference, over all queries."""
+    """Differences of every run to the reference, a row per metric: all queries, and yes and no where there are both."""
     others = list(comparison["differences"])
     names = {**COLUMNS, "correct_prefix": "Correct prefix (loops)"}
+    groups = {"all": "", "yes": ", yes", "no": ", no"}
     rows = [
-        [Cell(text), *(_difference(comparison, run, "all", metric) for run in others)] for metric, text in names.items()
+        [Cell(text + answer), *(_difference(comparison, run, group, metric) for run in others)]
+        for metric, text in names.items()
+        for group, answer in groups.items()
+        if group in comparison["differences"][others[0]]
     ]
     rows = [row for row in rows if any(cell.text != UNDEFINED for cell in row[1:])]
     return Table(
@@ -197,14 +210,18 @@ def difference_table(comparison: dict[str, Any]) -> Table:
 
 
 def range_difference_table(comparison: dict[str, Any]) -> list[Table]:
-    """Differences by range of requested counts: of strict success, or of complete trajectories without a stop rule."""
+    """Differences by range of requested counts, and yes and no apart where the benchmark has both.
+
+    Of complete trajectories, and of strict success where there is a stop rule.
+    """
     others = list(comparison["differences"])
     tables = []
     for metric in ("complete", "strict"):
         groups = [g for g in comparison["differences"][others[0]] if g != "all"]
         rows = [[Cell(group), *(_difference(comparison, run, group, metric) for run in others)] for group in groups]
         if any(cell.text != UNDEFINED for row in rows for cell in row[1:]):
-            caption = f"{COLUMNS[metric]} by requested count: difference to {comparison['reference']}."
+            by = in_words_of(comparison["benchmark"], "requested count") + (" and answer" if "yes" in groups else "")
+            caption = f"{COLUMNS[metric]} by {by}: difference to {comparison['reference']}."
             tables.append(Table(caption, ["N", *others], rows))
     return tables
 
@@ -219,7 +236,8 @@ def stop_rule_table(runs: Sequence[Run]) -> Table:
             note = "" if error["median"] is None else f"[{_signed(error['p10'])}, {_signed(error['p90'])}]"
             shares = [share(values, name) for name in ("exact_stop", "returned", "end_to_end", "strict")]
             rows.append([Cell(run.name, run=number), Cell(rule), *shares, Cell(spread, note)])
-    header = ["Run", "Rule", "Exact stop %", "Returned letter %", "End to end %", "Strict %", "Stop minus N"]
+    returned = in_words_of(runs[0].store.metadata.benchmark, "Returned letter %")
+    header = ["Run", "Rule", "Exact stop %", returned, "End to end %", "Strict %", "Stop minus N"]
     caption = "Percent with 95% bootstrap intervals; stop loop minus N: median, p10 and p90 over the queries that stop."
     return Table(caption, header, rows, texts=2)
 

@@ -69,7 +69,7 @@ class Tally:
         column: [Q] index of each query's requested count.
         instance: [Q] graph of each query.
         stops: [Q] stop loop of each query.
-        draws: [D, I] how often the bootstrap picked each graph.
+        draws: [D, I] how often the bootstrap picked each graph, or its structure.
         reading: the count reading, or None.
     """
 
@@ -216,9 +216,15 @@ def count_store(store: OutcomeStore, panels: Sequence[int]) -> Tally:
         column=column,
         instance=store.instance.long(),
         stops=store.stops.long(),
-        draws=resampling_counts(store.stratum.numpy()),
+        draws=_draws(store),
         reading=_join(readings) if readings else None,
     )
+
+
+def _draws(store: OutcomeStore) -> Floats:
+    """[D, I] draws of graphs, or of whole structures where the store tells them: letterings are not independent."""
+    structure = store.facts.get("structure")
+    return resampling_counts(store.stratum.numpy(), groups=None if structure is None else structure.numpy())
 
 
 def _read(outcome: QueryOutcome) -> tuple[Tensor, ...]:

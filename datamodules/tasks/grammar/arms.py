@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from datamodules.tasks.grammar.bracket_task import BracketTask
-from datamodules.tasks.grammar.lane_items import LaneItem
+from datamodules.tasks.grammar.lane_items import LaneItem, Machine
 from datamodules.tasks.grammar.lane_scores import answer_text
 from datamodules.tasks.grammar.lanes import JsonNotation, Lane
 from datamodules.tasks.grammar.search_task import SearchTask
@@ -51,23 +52,40 @@ class TrainedLanes:
     Attributes:
         arm: name of the arm.
         listing: whether the prompts say how the machine moves.
+        machine: whose puzzles it was trained on.
     """
 
     arm: str
     listing: bool
+    machine: Machine
 
     @property
     def text(self) -> str:
-        """Return it as one word for a checkpoint's provenance, such as "grammar/runs/unlisted"."""
-        return f"grammar/{self.arm}/{'listed' if self.listing else 'unlisted'}"
+        """Return it as one word for a checkpoint's provenance, such as "grammar/runs/unlisted/search"."""
+        return f"grammar/{self.arm}/{'listed' if self.listing else 'unlisted'}/{self.machine}"
+
+    @property
+    def suite(self) -> str:
+        """Suite that the model is evaluated on unless one is named."""
+        return "cue_free" if self.machine == "search" else "brackets"
 
     @classmethod
     def parse(cls, text: object) -> TrainedLanes | None:
-        """Read such a word; None for anything else."""
-        task, _, rest = str(text).partition("/")
-        arm, _, listed = rest.partition("/")
-        known = task == "grammar" and arm in ARMS and listed in ("listed", "unlisted")
-        return cls(arm, listed == "listed") if known else None
+        """Read such a word; None for anything else. Older models name no machine; take "search"."""
+        parts = str(text).split("/")
+        if len(parts) == 3:
+            parts.append("search")
+        if len(parts) != 4:
+            return None
+        task, arm, listed, machine = parts
+        if (
+            task != "grammar"
+            or arm not in ARMS
+            or listed not in ("listed", "unlisted")
+            or machine not in get_args(Machine)
+        ):
+            return None
+        return cls(arm, listed == "listed", "search" if machine == "search" else "brackets")
 
 
 def find_arm(name: str) -> tuple[Lane, ...]:

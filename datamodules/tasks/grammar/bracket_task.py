@@ -246,6 +246,16 @@ def own_alphabet(string: BracketString, alphabet: Alphabet) -> BracketString:
     return replace(string, symbols=symbols, junk=junk, alphabet=alphabet)
 
 
+def string_structure(string: BracketString) -> str:
+    """Return a string and its junk in the training alphabet: strings with equal results differ in letters alone.
+
+    A string without an alphabet of its own is taken to be in the training alphabet.
+    """
+    alphabet = string.alphabet or TRAINING_ALPHABET
+    names = dict(zip(alphabet.symbols, TRAINING_ALPHABET.symbols, strict=True))
+    return ".".join(" ".join(names[symbol] for symbol in part) for part in (string.symbols, string.junk))
+
+
 def draw_strings(task: BracketTask, stage: BracketStage, rng: random.Random) -> list[BracketString]:
     """Draw a batch of a stage."""
     depth = stage.depth if rng.random() < stage.deepest else rng.randint(0, stage.depth)

@@ -9,7 +9,7 @@ Source: specification of the grammar task, section "Suites" (brackets).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -90,7 +90,7 @@ class BracketMachine:
         GrammarError: the string holds a symbol outside the alphabet.
     """
 
-    def __init__(self, alphabet: Alphabet, string: Iterable[str]) -> None:
+    def __init__(self, alphabet: Alphabet, string: Sequence[str]) -> None:
         self.alphabet = alphabet
         self.string = alphabet.grammar().check_string(string)
         self.position = 0

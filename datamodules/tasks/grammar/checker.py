@@ -6,9 +6,11 @@ every move right, is concluded by its bracket and has nothing behind it. The fir
 - wrong_move: a move, but not the right one, or one move too many;
 - missing_move: the text ends, properly or not, between two moves before the run does;
 - malformed: no move: prose, broken JSON, unknown keys, text behind the array, no bracket at its end;
-- capped_loop: any of these where the text goes on from there with one block over and over and never closes.
+- capped_loop: any of these where the text goes on from there with one block over and over, until the model was stopped.
 
-    score = check_run(model_text, puzzle.run().moves)
+Whether a model ended its reply itself is not in the text, so every check is told (`ended`).
+
+    score = check_run(model_text, puzzle.run().moves, ended=True)
     score.complete, score.right, score.first_error, score.error, score.by_kind
 
 Source: specification of the grammar task, section "Ways to run a model (lanes) and scores".
@@ -86,34 +88,41 @@ class KindTally:
         return {kind: self.correct[kind] / total for kind, total in self.judged.items()}
 
 
-def check_move(text: object, reference: Move) -> ErrorClass | None:
+def check_move(text: object, reference: Move, ended: bool) -> ErrorClass | None:
     """Score one move written on its own; None means right."""
     readable, data = read_value(text)
     if readable:
         return _compare(data, reference)
-    return "capped_loop" if loops(text) else "malformed"
+    return _unreadable(text, ended)
 
 
-def check_moves(texts: Iterable[object], reference: Sequence[Move]) -> RunScore:
-    """Score a run made move by move: one text per move, nothing is read behind the first error."""
+def check_moves(texts: Iterable[object], reference: Sequence[Move], ended: Iterable[bool]) -> RunScore:
+    """Score a run made move by move: one text per move, nothing is read behind the first error.
+
+    Args:
+        texts: what the model wrote for every move.
+        reference: the moves of the reference run.
+        ended: whether it ended each of these replies, as many.
+    """
     right = 0
-    for text in texts:
+    for text, closed in zip(texts, ended, strict=True):
         # After the last move nobody asks for another one, so further texts are not looked at.
         if right == len(reference):
             break
-        error = check_move(text, reference[right])
+        error = check_move(text, reference[right], closed)
         if error is not None:
             return _score(reference, 0, right, error)
         right += 1
     return _score(reference, 0, right, None if right == len(reference) else "missing_move")
 
 
-def check_run(text: object, reference: Sequence[Move], start: int = 0) -> RunScore:
+def check_run(text: object, reference: Sequence[Move], ended: bool, start: int = 0) -> RunScore:
     """Score a run written as one array.
 
     Args:
         text: what the model wrote.
         reference: the moves of the reference run.
+        ended: whether the model ended its reply.
         start: that many moves at the beginning of the text were planted and are not scored.
     """
     written = read_array(text, len(reference) + 1)
@@ -132,22 +141,26 @@ def check_run(text: object, reference: Sequence[Move], start: int = 0) -> RunSco
             error = "malformed"
         elif at < len(reference):
             error = "missing_move"
-    if error is not None and isinstance(text, str) and not text.rstrip().endswith("]"):
+    if error is not None and not ended and isinstance(text, str) and not text.rstrip().endswith("]"):
         # Only what follows the last right move may be a loop: runs that are right may well repeat themselves.
         begin = written.ends[at - 1] if 0 < at <= len(written.ends) else 0
         error = "capped_loop" if loops(text[begin:]) else error
     return _score(reference, start, at, error)
 
 
-def check_answer(text: object, accept: bool) -> ErrorClass | None:
+def check_answer(text: object, accept: bool, ended: bool) -> ErrorClass | None:
     """Score an answer on its own, `{"accept": true}`; None means right, a wrong answer is a wrong_move."""
     readable, data = read_value(text)
     if not readable:
-        return "capped_loop" if loops(text) else "malformed"
+        return _unreadable(text, ended)
     # 1 == True in Python, so the type is checked too.
     if not isinstance(data, dict) or set(data) != {"accept"} or not isinstance(data["accept"], bool):
         return "malformed"
     return None if data["accept"] == accept else "wrong_move"
+
+
+def _unreadable(text: object, ended: bool) -> ErrorClass:
+    return "capped_loop" if not ended and loops(text) else "malformed"
 
 
 def _compare(data: object, reference: Move) -> ErrorClass | None:

@@ -10,7 +10,7 @@ Source: specification of the grammar task, section "Grammar".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,11 +26,16 @@ class Production:
 
     Attributes:
         lhs: the nonterminal it rewrites.
-        rhs: the symbols it is rewritten to, never empty.
+        rhs: the symbols it is rewritten to, never empty; a list becomes a tuple.
     """
 
     lhs: str
     rhs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        given: object = self.rhs
+        if isinstance(given, list):  # what else it may be is checked by the grammar, which knows the rule's name
+            object.__setattr__(self, "rhs", tuple(given))
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,11 @@ class Grammar:
         terminals: all terminals, one token each; not every one needs to occur in a production.
         productions: the ordered list of rules.
 
+    Lists are taken like tuples, and become tuples.
+
     Raises:
-        GrammarError: a symbol is unknown, empty or listed twice, a right-hand side is empty, or a nonterminal can
-            begin with itself (directly or through others).
+        GrammarError: a value has the wrong type, a symbol is unknown, empty or listed twice, a right-hand side is
+            empty, or a nonterminal can begin with itself (directly or through others).
     """
 
     start: str
@@ -54,6 +61,11 @@ class Grammar:
     productions: tuple[Production, ...]
 
     def __post_init__(self) -> None:
+        for name in ("nonterminals", "terminals"):
+            object.__setattr__(self, name, _symbols(name, getattr(self, name)))
+        if not isinstance(self.productions, list | tuple):
+            raise GrammarError("productions: use a list of {lhs, rhs}")
+        object.__setattr__(self, "productions", tuple(self.productions))
         self._check_symbols()
         self._check_productions()
         self._check_left_recursion()
@@ -61,7 +73,7 @@ class Grammar:
     def _check_symbols(self) -> None:
         symbols = self.nonterminals + self.terminals
         for symbol in symbols:
-            if not isinstance(symbol, str) or not symbol or symbol != symbol.strip():
+            if not symbol or symbol != symbol.strip():
                 raise GrammarError(f"symbols: got {symbol!r}; use non-empty texts without surrounding blanks")
         twice = sorted(symbol for symbol, count in Counter(symbols).items() if count > 1)
         if twice:
@@ -72,6 +84,11 @@ class Grammar:
     def _check_productions(self) -> None:
         left, known = set(self.nonterminals), {*self.nonterminals, *self.terminals}
         for index, production in enumerate(self.productions):
+            if not isinstance(production, Production):
+                raise GrammarError(f"p{index}: got {production!r}; use a Production")
+            if not isinstance(production.lhs, str):
+                raise GrammarError(f"p{index}.lhs: got {production.lhs!r}; use one nonterminal")
+            _symbols(f"p{index}.rhs", production.rhs)
             if production.lhs not in left:
                 raise GrammarError(f"p{index}: left-hand side {production.lhs!r} is not among the nonterminals")
             if not production.rhs:
@@ -117,13 +134,14 @@ class Grammar:
             found[production.lhs].append(index)
         return {symbol: tuple(indices) for symbol, indices in found.items()}
 
-    def check_string(self, string: Iterable[str]) -> tuple[str, ...]:
+    def check_string(self, string: Sequence[str]) -> tuple[str, ...]:
         """Return the string as a tuple of terminals.
 
         Raises:
-            GrammarError: it is no list of symbols, such as one text, or holds a symbol that is no terminal.
+            GrammarError: it is no list or tuple of symbols, such as one text or a set, or holds a symbol that is no
+                terminal.
         """
-        if isinstance(string, str) or not isinstance(string, Iterable):
+        if not isinstance(string, list | tuple):
             raise GrammarError(f"string: got {string!r}; use a list of one-token symbols")
         symbols = tuple(string)
         for symbol in symbols:
@@ -145,23 +163,15 @@ class Grammar:
         """Build a grammar from JSON data.
 
         Raises:
-            GrammarError: a key is missing or unknown, a value has the wrong type, or the grammar itself is invalid.
+            GrammarError: a key is missing or unknown, or the grammar itself is invalid.
         """
         check_keys("grammar", data, ("start", "nonterminals", "terminals", "productions"))
-        if not isinstance(data["productions"], list | tuple):
-            raise GrammarError("productions: use a list of {lhs, rhs}")
-        productions = []
-        for index, item in enumerate(data["productions"]):
-            check_keys(f"p{index}", item, ("lhs", "rhs"))
-            if not isinstance(item["lhs"], str):
-                raise GrammarError(f"p{index}.lhs: got {item['lhs']!r}; use one nonterminal")
-            productions.append(Production(item["lhs"], _symbols(f"p{index}.rhs", item["rhs"])))
-        return cls(
-            data["start"],
-            _symbols("nonterminals", data["nonterminals"]),
-            _symbols("terminals", data["terminals"]),
-            tuple(productions),
-        )
+        productions = data["productions"]
+        if isinstance(productions, list | tuple):
+            for index, item in enumerate(productions):
+                check_keys(f"p{index}", item, ("lhs", "rhs"))
+            productions = tuple(Production(item["lhs"], item["rhs"]) for item in productions)
+        return cls(data["start"], data["nonterminals"], data["terminals"], productions)
 
 
 def make_grammar(rules: Iterable[tuple[str, Iterable[str]]], terminals: Iterable[str] = "abcd") -> Grammar:

@@ -24,12 +24,12 @@ from datamodules.tasks.grammar.checker import (
 )
 from datamodules.tasks.grammar.lane_items import LAST_NO, LAST_YES, LaneItem
 from datamodules.tasks.grammar.lanes import HISTORY, PLANTED, SINGLE_MOVES, Lane, Notation, Prompt
-from datamodules.tasks.grammar.model_text import read_array
+from datamodules.tasks.grammar.model_text import WrittenArray, read_array
 from datamodules.tasks.grammar.moves import BT, Move
 from datamodules.tasks.grammar.seeds import seeded
 
 LONGEST_RUN = 4_096
-"""Moves of a written run behind which no verdict is looked for."""
+"""Moves of a written run behind which neither its end nor its verdict is looked for."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class LaneScore:
         length: moves to be made; 0 in lane answer.
         right: moves right before the first error; in lane states, moves right in all.
         complete: every move right, concluded, nothing trailing; None in lane answer.
+        exact_stop: whether the run was closed behind as many moves as the reference has, right or wrong; None in the
+            lanes that close no run (answer, gym, states).
         answer: whether the answer that was given is right: the answer itself, or where a written run ends. None in the
             lanes of single moves, where a run gives an answer only if it is complete.
         first_error: index of the first error in the reference run; None without one, and in lane answer.
@@ -51,6 +53,7 @@ class LaneScore:
     length: int
     right: int
     complete: bool | None
+    exact_stop: bool | None
     answer: bool | None
     first_error: int | None
     error: ErrorClass | None
@@ -62,9 +65,13 @@ class LaneScore:
         return asdict(self)
 
 
-def can_ask(item: LaneItem, lane: Lane) -> bool:
-    """Tell whether a lane can ask a puzzle: a planted history needs a run that is longer than itself."""
-    return lane != "planted" or len(item.moves) > HISTORY
+def can_ask(item: LaneItem, lane: Lane, notation: Notation) -> bool:
+    """Tell whether a lane can ask a puzzle: a planted history needs a run that is longer than itself.
+
+    Raises:
+        ValueError: see `Notation.asks`.
+    """
+    return notation.asks(item) and (lane != "planted" or len(item.moves) > HISTORY)
 
 
 def prompts(item: LaneItem, lane: Lane, notation: Notation, listing: bool) -> list[Prompt]:
@@ -114,26 +121,32 @@ def score_reply(
         ended: whether it ended its reply.
     """
     if lane == "answer":
-        error = check_answer(reply, item.accept)
-        return LaneScore(0, 0, None, error is None, None, error, {}, {})
-    whole = prompt.begun + reply if isinstance(reply, str) else reply
+        error = check_answer(reply, item.accept, ended)
+        return LaneScore(0, 0, None, None, error is None, None, error, {}, {})
+    whole = notation.whole(prompt.begun, reply) if isinstance(reply, str) else reply
     text = notation.to_json(whole, item, ended)
-    found = check_run(text, item.moves, start=0 if prompt.planted is None else HISTORY)
-    return _of_run(found, stated_answer(text) == item.accept)
+    found = check_run(text, item.moves, ended, start=0 if prompt.planted is None else HISTORY)
+    written = read_array(text, LONGEST_RUN)
+    stopped = written.ending == "closed" and len(written.items) == len(item.moves)
+    return _of_run(found, stopped, stated_answer(written) == item.accept)
 
 
-def score_moves(item: LaneItem, lane: Lane, replies: object) -> LaneScore:
+def score_moves(item: LaneItem, lane: Lane, replies: object, ended: bool | Sequence[bool] = True) -> LaneScore:
     """Score the replies to single moves.
 
     Args:
         item: the puzzle.
         lane: "gym", where nothing is read behind the first error, or "states", where every reply counts.
         replies: one reply a move; anything but a list or tuple counts as one reply.
+        ended: whether the model ended its replies, all of them or one by one; it did where nothing is said.
     """
     texts: Sequence[object] = replies if isinstance(replies, list | tuple) else [replies]
+    told = [ended] * len(texts) if isinstance(ended, bool) else [*ended, *[True] * len(texts)][: len(texts)]
     if lane == "gym":
-        return _of_run(check_moves(texts, item.moves), None)
-    errors: list[ErrorClass | None] = [check_move(text, move) for text, move in zip(texts, item.moves, strict=False)]
+        return _of_run(check_moves(texts, item.moves, told), None, None)
+    errors: list[ErrorClass | None] = [
+        check_move(text, move, closed) for text, move, closed in zip(texts, item.moves, told, strict=False)
+    ]
     errors += ["missing_move"] * (len(item.moves) - len(errors))
     tally = KindTally()
     for move, error in zip(item.moves, errors, strict=True):
@@ -143,6 +156,7 @@ def score_moves(item: LaneItem, lane: Lane, replies: object) -> LaneScore:
         length=len(item.moves),
         right=errors.count(None),
         complete=first is None,
+        exact_stop=None,
         answer=None,
         first_error=first,
         error=None if first is None else errors[first],
@@ -151,9 +165,8 @@ def score_moves(item: LaneItem, lane: Lane, replies: object) -> LaneScore:
     )
 
 
-def stated_answer(text: object) -> bool | None:
+def stated_answer(written: WrittenArray) -> bool | None:
     """Return the answer that a written run gives by its last move; None if it is not closed or no such move ends it."""
-    written = read_array(text, LONGEST_RUN)
     if written.ending != "closed" or not written.items:
         return None
     try:
@@ -163,11 +176,12 @@ def stated_answer(text: object) -> bool | None:
     return op in LAST_YES if op in (*LAST_YES, *LAST_NO) else None
 
 
-def _of_run(found: RunScore, answer: bool | None) -> LaneScore:
+def _of_run(found: RunScore, exact_stop: bool | None, answer: bool | None) -> LaneScore:
     return LaneScore(
         found.length,
         found.right,
         found.complete,
+        exact_stop,
         answer,
         found.first_error,
         found.error,

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal, get_args
 from datamodules.tasks.grammar.bracket_task import BracketString, BracketTask, own_alphabet, strings_of
 from datamodules.tasks.grammar.brackets import ALPHABETS, BracketPuzzle
 from datamodules.tasks.grammar.lane_items import LaneItem
+from datamodules.tasks.grammar.model_text import read_array
 from datamodules.tasks.grammar.moves import Move, run_text, try_production
 from datamodules.tasks.grammar.puzzle import Puzzle
 from datamodules.tasks.grammar.search_task import MOST_RULES, OTHER_MOVES, SearchTask
@@ -148,6 +149,10 @@ class Notation(ABC):
     def begin(self, item: LaneItem, moves: Sequence[Move]) -> str:
         """Write how a run of a puzzle begins that goes on behind these moves."""
 
+    def whole(self, begun: str, reply: str) -> str:
+        """Return the text of a run: how it began before the model wrote, and the reply."""
+        return begun + reply
+
     @abstractmethod
     def to_json(self, text: object, item: LaneItem, ended: bool) -> object:
         """Return a written run as JSON text, whatever it is: what is no run in this notation stays none.
@@ -185,6 +190,11 @@ class JsonNotation(Notation):
     def begin(self, item: LaneItem, moves: Sequence[Move]) -> str:  # noqa: ARG002
         """Write the array up to the comma behind the moves, where a tokenizer's words end."""
         return run_text(moves)[:-1] + ","
+
+    def whole(self, begun: str, reply: str) -> str:
+        """Take a reply that writes the moves of the beginning itself as the whole run."""
+        planted = read_array(begun, HISTORY).items
+        return reply if planted and read_array(reply, HISTORY).items == planted else begun + reply
 
     def to_json(self, text: object, item: LaneItem, ended: bool) -> object:  # noqa: ARG002
         """Return the text as it is."""
@@ -252,7 +262,7 @@ class LabelNotation(Notation):
         return self.run(item, moves)
 
     def to_json(self, text: object, item: LaneItem, ended: bool) -> object:
-        """Read letter by letter; what is none, and all behind it, stands in the array as it is."""
+        """Read letter by letter; what is none, and all behind it, is one entry of the array, which stays open."""
         if not isinstance(text, str):
             return text
         known = dict(zip(self.task.labels.texts, self._moves(item), strict=True))
@@ -262,7 +272,13 @@ class LabelNotation(Notation):
             moves.append(known[text[at : at + 2]].text())
             at += 2
         rest = text[at:]
-        array = "[" + ", ".join([*moves, *([rest] if rest else [])])
+        if rest.strip():
+            # As a JSON text, so that JSON among the letters is no move. Cut off like the reply, so that what repeats
+            # itself to the end still does.
+            moves.append(json.dumps(rest) if ended else json.dumps(rest)[:-1])
+        elif rest:
+            moves.append(rest)
+        array = "[" + ", ".join(moves)
         return array + "]" if ended and not rest else array
 
     @staticmethod

@@ -9,7 +9,7 @@ Source: specification of the grammar task ("a chart parser of a well-kept librar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -34,7 +34,7 @@ class _Symbols(Lexer):
             yield Token(name, name)
 
 
-def recognises(grammar: Grammar, string: Iterable[str]) -> bool:
+def recognises(grammar: Grammar, string: Sequence[str]) -> bool:
     """Return whether the grammar generates the string.
 
     Raises:

@@ -22,11 +22,11 @@ Source: specification of the grammar task, section "The prescribed search".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from datamodules.tasks.grammar.frames import Forms, Frame, Phase
+from datamodules.tasks.grammar.frames import Forms, Frame
 from datamodules.tasks.grammar.grammar import Grammar, GrammarError, check_keys
 from datamodules.tasks.grammar.moves import (
     ACC,
@@ -80,7 +80,7 @@ class Search:
         GrammarError: the string holds an unknown symbol.
     """
 
-    def __init__(self, grammar: Grammar, string: Iterable[str], limits: Limits) -> None:
+    def __init__(self, grammar: Grammar, string: Sequence[str], limits: Limits) -> None:
         self.grammar = grammar
         self.string = grammar.check_string(string)
         self.limits = limits
@@ -190,69 +190,40 @@ class Search:
     def from_json(cls, data: Mapping[str, Any]) -> Search:
         """Restore a search at the move at which it was written.
 
+        The moves up to there are made again, so that no state is taken that the search would not come to.
+
         Raises:
-            GrammarError: a field is missing or wrong, or the stack, the number of moves or the verdict could not have
-                come from this grammar.
+            GrammarError: a field is missing or has the wrong type, or this search is in another state after so many
+                moves (names the field).
         """
         check_keys("state", data, ("grammar", "string", "max_depth", "max_steps", "frames", "steps", "cut", "verdict"))
         limits = Limits(data["max_depth"], data["max_steps"])
         search = cls(Grammar.from_json(data["grammar"]), data["string"], limits)
-        if data["verdict"] not in (None, *get_args(Verdict)):
-            raise GrammarError(f"verdict: got {data['verdict']!r}; use null or one of {', '.join(get_args(Verdict))}")
-        if type(data["steps"]) is not int or type(data["cut"]) is not bool:
-            raise GrammarError(f"state: got steps {data['steps']!r} and cut {data['cut']!r}; use a number and a bool")
-        search.steps, search.cut, search.verdict = data["steps"], data["cut"], data["verdict"]
-        search._restore(data["frames"])
-        search._check_steps()
+        steps = data["steps"]
+        if type(steps) is not int or not 0 <= steps <= limits.max_steps:
+            raise GrammarError(f"steps: got {steps!r}; use a whole number from 0 to max_steps, {limits.max_steps}")
+        while search.steps < steps:
+            if search.verdict is not None:
+                raise GrammarError(f"steps: got {steps}; this run ends after {search.steps} moves")
+            search.step()
+        search._compare(data)
         return search
 
-    def _restore(self, stack: Any) -> None:
-        if not isinstance(stack, list) or not stack:
-            raise GrammarError("frames: use a list of frames, root first; the root never leaves it")
-        frames: list[Frame] = []
-        frame = self._frames[0]
-        for depth, item in enumerate(stack):
-            where = f"frames[{depth}]"
-            check_keys(where, item, ("form", "tried", "phase"))
-            if item["phase"] not in get_args(Phase):
-                raise GrammarError(f"{where}.phase: got {item['phase']!r}; use one of {', '.join(get_args(Phase))}")
-            if depth:
-                parent = frames[-1]
-                if not parent.tried:
-                    raise GrammarError(f"frames[{depth - 1}].tried: empty, but a frame stands above it")
-                frame = self._forms.child(parent, parent.choices[parent.tried - 1])
-            if item["form"] != list(frame.form):
-                raise GrammarError(f"{where}.form: got {item['form']!r}; the frame below leads to {list(frame.form)}")
-            names = [rule.move.value for rule in frame.choices]
-            if not isinstance(item["tried"], list) or item["tried"] != names[: len(item["tried"])]:
-                raise GrammarError(f"{where}.tried: got {item['tried']!r}; the order of the list is {names}")
-            frame.tried, frame.phase = len(item["tried"]), item["phase"]
-            wanted = ("expanding",) if depth + 1 < len(stack) or frame.tried else ("entered",)
-            if frame.phase not in (*wanted, *(("await_bt",) if frame.tried and depth + 1 == len(stack) else ())):
-                raise GrammarError(f"{where}.phase: got {frame.phase!r} of a frame that tried {item['tried']}")
-            frames.append(frame)
-        self._frames = frames
-
-    def _check_steps(self) -> None:
-        """Check number of moves and verdict of a restored state against its stack.
-
-        A child that is gone cost three moves at least (TRY, what took it off, BT), one that is still there its TRY.
-        """
-        top, least = self._frames[-1], sum(3 * frame.tried - 2 for frame in self._frames[:-1])
-        least += 3 * top.tried - (top.phase == "await_bt")
-        move, most = self._decide(), self.limits.max_steps
-        fallen = len(self._frames) == 1 and move.op in ("PRN", "REJ", "CUT", "DONE")
-        possible = {
-            None: True,
-            "accept": move is ACC,
-            "reject": fallen and not self.cut,
-            "unknown": (fallen and self.cut) or (least > 0 and self.steps == most),
-        }
-        if not possible[self.verdict]:
-            raise GrammarError(f"verdict: got {self.verdict!r}; this stack after {self.steps} moves does not end so")
-        if self.verdict is None:
-            most = most - 1 if least else 0
-        elif self.verdict != "unknown":
-            least += 1
-        if not least <= self.steps <= most:
-            raise GrammarError(f"steps: got {self.steps}; this state comes after {least} to {most} moves")
+    def _compare(self, data: Mapping[str, Any]) -> None:
+        """Check that this is the state that was written."""
+        after = f"after {self.steps} moves it is"
+        own, stack = self.frames(), data["frames"]
+        if not isinstance(stack, list):
+            raise GrammarError(f"frames: got {type(stack).__name__}; use a list of frames, root first")
+        for depth, (item, frame) in enumerate(zip(stack, own, strict=False)):
+            check_keys(f"frames[{depth}]", item, tuple(frame))
+            for name, value in frame.items():
+                if item[name] != value:
+                    raise GrammarError(f"frames[{depth}].{name}: got {item[name]!r}; {after} {value!r}")
+        if len(stack) != len(own):
+            raise GrammarError(f"frames: got a stack of {len(stack)}; {after} one of {len(own)}")
+        # 1 == True in Python, so the type is checked too.
+        if type(data["cut"]) is not bool or data["cut"] != self.cut:
+            raise GrammarError(f"cut: got {data['cut']!r}; {after} {self.cut}")
+        if data["verdict"] != self.verdict:
+            raise GrammarError(f"verdict: got {data['verdict']!r}; {after} {self.verdict!r}")

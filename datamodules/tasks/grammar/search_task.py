@@ -6,7 +6,7 @@
 
 Nonterminals are written s, t, u, ... (the start symbol first), terminals as they are, and every rule begins with the
 letter that stands for trying it. The other moves have letters of their own, so every move is one token. The budget of
-depth is not in the prompt; `draw_puzzles` makes runs without a CUT.
+depth is not in the prompt; `search_recipes` makes runs without a CUT.
 
 Eight named fields tell the state of the top frame before every move, undefined behind the last: where the terminals
 before its first nonterminal end in the string (`left`) and where those behind its last one begin (`right`), the first
@@ -19,18 +19,16 @@ Source: feasibility study of looped executors, grammar search.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from datamodules.tasks.grammar.grammar import Grammar, make_grammar
+from datamodules.tasks.grammar.grammar import Grammar
 from datamodules.tasks.grammar.moves import ACC, BT, CUT, DONE, PRN_LONG, PRN_PREFIX, REJ_NO_PROD, REJ_TERM, Move
 from datamodules.tasks.grammar.puzzle import Puzzle
 from datamodules.tasks.grammar.search import Limits
-from datamodules.tasks.grammar.suites import FAMILIES, Question, count_a, cue_free, original
+from datamodules.tasks.grammar.suites import FAMILIES
 from datamodules.tasks.procedure import CELLS, UNDEFINED, LabelSet, Procedure
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -48,12 +46,6 @@ SEARCH_LABELS = LabelSet(
     tuple(f" {letter}" for letter in LETTERS[MOST_RULES:] + LETTERS[:MOST_RULES]),
 )
 """The moves without a production, S to Z, then TRY of each production, A to R."""
-
-QUESTIONS: Mapping[str, Callable[[str, int, bool], Question]] = {
-    "original": original,
-    "cue_free": cue_free,
-    "count_a": count_a,
-}
 
 
 def label_of(move: Move) -> int:
@@ -177,116 +169,3 @@ def _first_rule(grammar: Grammar, symbol: str) -> str:
     """The first rule, as p0, p1, ..., whose right side names a symbol."""
     named = (f"p{index}" for index, rule in enumerate(grammar.productions) if symbol in rule.rhs)
     return next(named, "none")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A puzzle before lettering.
-
-    Attributes:
-        suite: key of `QUESTIONS`.
-        family: family of the suites.
-        level: level, any from 1.
-        accept: yes or no.
-        backwards: whether the rules stand in reverse order, which changes the run.
-    """
-
-    suite: str
-    family: str
-    level: int
-    accept: bool
-    backwards: bool
-
-    def puzzle(self, lettering: Sequence[str] = TERMINALS) -> Puzzle:
-        """Write the puzzle with these letters for a, b, c, ..."""
-        rules, text = QUESTIONS[self.suite](self.family, self.level, self.accept)
-        letters = dict(zip(TERMINALS, lettering, strict=True))
-        written = [(lhs, [letters.get(symbol, symbol) for symbol in rhs]) for lhs, rhs in rules]
-        start = written[0][0]
-        grammar = make_grammar(written[::-1] if self.backwards else written, TERMINALS)
-        if grammar.start != start:
-            heads = (start, *(symbol for symbol in grammar.nonterminals if symbol != start))
-            grammar = Grammar(start, heads, grammar.terminals, grammar.productions)
-        string = tuple(letters[symbol] for symbol in text)
-        return Puzzle("", self.family, self.level, "", grammar, string, FREE, self.accept)
-
-
-@dataclass(frozen=True)
-class SearchStage:
-    """One stage of the curriculum.
-
-    Attributes:
-        moves: longest run.
-        batch_size: puzzles of a batch on one rank.
-        suites: how its no puzzles are made; None for all ways of the stream.
-
-    Raises:
-        ValueError: a value is below 1, or the list is empty.
-    """
-
-    moves: int
-    batch_size: int = 32
-    suites: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.moves < 1 or self.batch_size < 1:
-            raise ValueError(f"stages: moves and batch_size must be 1 or more, got {self}")
-        if self.suites is not None and not self.suites:
-            raise ValueError("stages: suites is empty; name some, or leave it out")
-
-    def recipes(self, families: tuple[str, ...], suites: tuple[str, ...]) -> dict[int, list[Recipe]]:
-        """Return its recipes by number of moves; `suites` are the stream's. See `run_lengths`."""
-        return run_lengths(families, self.moves, self.suites or suites)
-
-
-def growing_runs(moves: int = 21, batch_size: int = 32) -> list[SearchStage]:
-    """Return the curriculum of the feasibility study: runs of up to 7, 10, 13, ... moves."""
-    return [SearchStage(longest, batch_size) for longest in (*range(7, moves, 3), moves)]
-
-
-@lru_cache(maxsize=8)
-def run_lengths(families: tuple[str, ...], longest: int, suites: tuple[str, ...]) -> dict[int, list[Recipe]]:
-    """Return all recipes whose run has at most so many moves, by the number of moves.
-
-    A table instead of rejection: letters do not change a run, so a few hundred recipes stand for all puzzles.
-
-    Raises:
-        ValueError: an unknown family or suite.
-    """
-    for name, values, known in (("families", families, FAMILIES), ("suites", suites, tuple(QUESTIONS))):
-        unknown = [value for value in values if value not in known]
-        if unknown or not values:
-            raise ValueError(f"{name}: got {list(values)}; use some of {', '.join(known)}")
-    table: dict[int, list[Recipe]] = {}
-    for suite in suites:
-        for family in families:
-            for accept in (True, False):
-                for backwards in (False, True):
-                    for level in range(1, longest + 1):
-                        recipe = Recipe(suite, family, level, accept, backwards)
-                        steps = _writable_steps(recipe.puzzle())
-                        if steps is not None and steps <= longest:
-                            table.setdefault(steps, []).append(recipe)
-    return dict(sorted(table.items()))
-
-
-def _writable_steps(puzzle: Puzzle) -> int | None:
-    """Number of moves, None where the prompt cannot write the grammar."""
-    try:
-        _names(puzzle.grammar)
-    except ValueError:
-        return None
-    return len(puzzle.run().moves)
-
-
-def draw_puzzles(
-    families: tuple[str, ...], suites: tuple[str, ...], stage: SearchStage, rng: random.Random
-) -> list[Puzzle]:
-    """Draw a batch of a stage: runs of like lengths, permuted letters, yes and no with equal chance if both exist."""
-    table = stage.recipes(families, suites)
-    longest = rng.choice(list(table))
-    near = [recipe for steps, recipes in table.items() if longest - 3 <= steps <= longest for recipe in recipes]
-    by_answer = [some for accept in (True, False) if (some := [r for r in near if r.accept == accept])]
-    return [
-        rng.choice(rng.choice(by_answer)).puzzle(rng.sample(TERMINALS, len(TERMINALS))) for _ in range(stage.batch_size)
-    ]

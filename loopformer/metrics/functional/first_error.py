@@ -40,9 +40,19 @@ def first_error_counts(outcome: QueryOutcome, horizon: int) -> Tensor:
         outcome: the outcome of a batch.
         horizon: largest requested count T. A query beyond it fails as an index out of range, it is never miscounted.
     """
-    table = outcome.steps.new_zeros(horizon + 1, horizon + 2)
-    cell = (outcome.steps, outcome.first_error)
-    return table.index_put_(cell, torch.ones_like(outcome.steps), accumulate=True)
+    return first_error_table(outcome.steps, outcome.first_error, horizon)
+
+
+def first_error_table(steps: Tensor, first_error: Tensor, horizon: int) -> Tensor:
+    """[T + 1, T + 2] int64 table of queries by requested count N and first error F.
+
+    Args:
+        steps: [B] int64 N of each query.
+        first_error: [B] int64 F of each query.
+        horizon: largest requested count T, see `first_error_counts`.
+    """
+    table = steps.new_zeros(horizon + 1, horizon + 2)
+    return table.index_put_((steps, first_error), torch.ones_like(steps), accumulate=True)
 
 
 def exposure(counts: Tensor) -> Exposure:
