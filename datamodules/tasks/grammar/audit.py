@@ -1,6 +1,6 @@
 """The shortcut audit: what cheap guesses score on a suite. A sound suite leaves them at 50%.
 
-    python -m datamodules.tasks.grammar.audit            # prints the table of every suite, in a few minutes
+    python -m datamodules.grammar_audit            # prints the table of every suite, in a few minutes
 
 The battery is `cheap_rules.CHEAP_RULES`, a classifier over the bag of symbols, and one over neighbours too. The
 classifiers are tested on pairs they were not trained on. Every rule is one guess; read the other way round it scores
@@ -162,15 +162,3 @@ def report(suites: Mapping[str, Sequence[Puzzle]]) -> str:
     sizes = {name: Guess("", len(puzzles) // 2, len(puzzles)).interval() for name, puzzles in suites.items()}
     lines.append(f"{'95% interval of 50%':38}" + "".join(f"{f'+-{50 * (b - a):.1f} ':>15}" for a, b in sizes.values()))
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Print the table of every suite."""
-    # Imported here: the suites need Lark and PyTorch, the audit itself does not.
-    from datamodules.tasks.grammar.audited_suites import audited_suites  # noqa: PLC0415
-
-    print(report(audited_suites()))
-
-
-if __name__ == "__main__":
-    main()

@@ -33,7 +33,7 @@ Cell: TypeAlias = tuple[Move, int]
 """What a pair stands for: a move and a level."""
 
 QUOTA_MOVES = (REJ_TERM, REJ_NO_PROD, PRN_LONG, CUT)
-RUN_LENGTHS = ((20, 160), (161, 260), (261, 400))
+RUN_LENGTHS = ((20, 200), (201, 300), (301, 400))
 """Fewest and most moves of a run at the levels 0, 1, 2."""
 
 STRICTEST_FIRST = tuple(reversed(list(LOCAL_RULES.values())))
@@ -42,7 +42,7 @@ STRICTEST_FIRST = tuple(reversed(list(LOCAL_RULES.values())))
 LETTERS = (10, 16)
 """Fewest and most letters of a string: with fewer, the first and last three or four are nearly all there is to see."""
 
-LETTERINGS = 8
+LETTERINGS = 4
 """Letterings tried of a shape; at most one of them gives a pair."""
 
 DRIFT = 20

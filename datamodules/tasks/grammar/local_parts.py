@@ -11,7 +11,7 @@ what makes these parts cheap rules (`cheap_rules`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 from datamodules.tasks.grammar.grammar import Grammar, Production
@@ -145,7 +145,10 @@ def _closure(
     while changed:
         changed = False
         for production in reversed(useful_productions(grammar)):
-            more = found[production.lhs] | reduce(join, (found[symbol] for symbol in production.rhs))
+            parts = found[production.rhs[0]]
+            for symbol in production.rhs[1:]:
+                parts = join(parts, found[symbol])
+            more = found[production.lhs] | parts
             changed = changed or len(more) > len(found[production.lhs])
             found[production.lhs] = more
     return found

@@ -9,17 +9,9 @@ import pytest
 
 pytest.importorskip("lark", reason="labels come from Lark's Earley parser: pip install lark")
 
+from datamodules.grammar_audit import DEPTHS, LETTERINGS, LONGEST_RUN, PER_DEPTH, SEED, depth_puzzles, evened
 from datamodules.grammar_sources import BracketDepths, SearchRuns
 from datamodules.tasks.grammar.audit import audit, bracket_questions
-from datamodules.tasks.grammar.audited_suites import (
-    DEPTHS,
-    LETTERINGS,
-    LONGEST_RUN,
-    PER_DEPTH,
-    SEED,
-    depth_puzzles,
-    evened,
-)
 from datamodules.tasks.grammar.puzzle import Puzzle
 from datamodules.tasks.grammar.recogniser import recognises
 from loopformer.evaluation.grammar_questions import (

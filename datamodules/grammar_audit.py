@@ -1,4 +1,6 @@
-"""The suites that the shortcut audit reads: all that models are asked, in the options the evaluation has by default.
+"""The shortcut audit of all that models are asked, in the options the evaluation has by default.
+
+    python -m datamodules.grammar_audit            # prints the table of every suite, in a few minutes
 
 What looped models are asked is no suite of contrast pairs, so it is brought into that form first: strings of brackets
 get the grammar of the correct ones, and puzzles that ask one answer more often than the other are evened.
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from datamodules.grammar_sources import BracketDepths, SearchRuns
-from datamodules.tasks.grammar.audit import bracket_questions
+from datamodules.tasks.grammar.audit import bracket_questions, report
 from datamodules.tasks.grammar.bracket_task import BracketString
 from datamodules.tasks.grammar.brackets import TRAINING_ALPHABET, BracketPuzzle, bracket_suite
 from datamodules.tasks.grammar.lane_suites import SEARCH_SUITES
@@ -26,7 +28,7 @@ SEED = 11
 
 
 def audited_suites() -> dict[str, list[Puzzle]]:
-    """Return the puzzles of every suite by name, in about a minute."""
+    """Return the puzzles of every suite by name."""
     strings = BracketDepths(list(DEPTHS), PER_DEPTH, SEED).instances()
     runs = SearchRuns(longest=LONGEST_RUN, letterings=LETTERINGS, seed=SEED).instances()
     return {
@@ -56,3 +58,12 @@ def evened(puzzles: Sequence[Puzzle]) -> list[Puzzle]:
     number = min(map(len, answers.values()))
     drawn = [puzzle for group in answers.values() for puzzle in rng.sample(group, number)]
     return [replace(puzzle, pair=f"{puzzle.family}-{puzzle.level}") for puzzle in drawn]
+
+
+def main() -> None:
+    """Print the table of every suite."""
+    print(report(audited_suites()))
+
+
+if __name__ == "__main__":
+    main()
