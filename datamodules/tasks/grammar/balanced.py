@@ -4,7 +4,8 @@
 - the runs of a pair have nearly one length and die at one greatest depth, and neither label has the longer runs;
 - every pair stands for one kind of move that both its runs show, REJ term, REJ no_prod, PRN long and CUT equally often;
 - forms with several nonterminals, a chain of unit rules and a dead symbol in every grammar;
-- the no string passes every rule of `cheap_rules.LOCAL_RULES`;
+- the no string passes every rule of `cheap_rules.LOCAL_RULES`: any three letters side by side, and the first and last
+  three together, stand so in some string of the language;
 - train, validation and test never share a shape (`shapes`).
 
 A search that met a CUT cannot end in reject: the no puzzles that stand for CUT have the label no and a run that ends in
