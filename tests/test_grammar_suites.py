@@ -8,8 +8,8 @@ import pytest
 
 from datamodules.tasks.grammar.audit import Guess, audit, bag_of_symbols, bracket_questions, classify, report
 from datamodules.tasks.grammar.brackets import bracket_suite
-from datamodules.tasks.grammar.cheap_rules import CHEAP_RULES, LOCAL_RULES, blocks, edges, neighbours
-from datamodules.tasks.grammar.draws import draw_branching, draw_string
+from datamodules.tasks.grammar.cheap_rules import CHEAP_RULES, HELD_OUT_RULES, LOCAL_RULES, blocks, counts_add_up
+from datamodules.tasks.grammar.draws import draw_branching, draw_string, redraw_letters
 from datamodules.tasks.grammar.grammar import make_grammar
 from datamodules.tasks.grammar.moves import CUT
 from datamodules.tasks.grammar.puzzle import Run
@@ -20,7 +20,7 @@ from datamodules.tasks.grammar.suites import LEVELS, count_a_suite, cue_free_sui
 
 pytest.importorskip("lark", reason="labels come from Lark's Earley parser: pip install lark")
 
-from datamodules.tasks.grammar.balanced import DRIFT, QUOTA_MOVES, RUN_LENGTHS, balanced_suite
+from datamodules.tasks.grammar.balanced import DRIFT, LETTERS, QUOTA_MOVES, RUN_LENGTHS, balanced_suite
 from datamodules.tasks.grammar.deep_random import count_b_suite
 from datamodules.tasks.grammar.pairs import fatal_depth, tolerance
 from datamodules.tasks.grammar.recogniser import recognises
@@ -89,8 +89,12 @@ def test_drawn_grammars_have_what_they_promise():
         assert any(len(symbols) > 1 for symbols in inner)
         assert any(second == third for _, second in units for third, _ in units)
         assert any(not indices for indices in grammar.alternatives.values())
-        string = draw_string(grammar, rng)
-        assert string is None or recognises(grammar, string)
+        string = draw_string(grammar, rng, 12)
+        assert string is None or (len(string) <= 12 and recognises(grammar, string))
+        other = redraw_letters(grammar, rng)
+        assert shape_of(other) == shape_of(grammar)
+        assert [p.lhs for p in other.productions] == [p.lhs for p in grammar.productions]
+        assert len({symbol for p in other.productions for symbol in p.rhs} & {*other.terminals}) <= 3
 
 
 def check_balanced(puzzles, pairs):
@@ -103,6 +107,7 @@ def check_balanced(puzzles, pairs):
         assert (yes.accept, no.accept) == (True, False)
         assert (yes.pair, yes.grammar, yes.limits, yes.level) == (no.pair, no.grammar, no.limits, no.level)
         assert Counter(yes.string) == Counter(no.string)
+        assert LETTERS[0] <= len(yes.string) <= LETTERS[1]
         assert recognises(yes.grammar, yes.string)
         assert not recognises(no.grammar, no.string)
         assert all(rule(puzzle) for rule in LOCAL_RULES.values() for puzzle in (yes, no))
@@ -151,18 +156,16 @@ def test_fatal_depth_by_hand():
     assert fatal_depth(Run(tuple(moves), "accept")) == 2
 
 
-def test_local_rules_by_hand():
+def test_blocks_by_hand():
     grammar = make_grammar([("S", "aSb"), ("S", "T"), ("T", "cd")])
-    first, last = edges(grammar)
-    assert (set(first["S"]), set(last["S"])) == ({"a", "c"}, {"b", "d"})
-    assert neighbours(grammar) == {("a", "a"), ("a", "c"), ("b", "b"), ("d", "b"), ("c", "d")}
     assert blocks(grammar) == {("a",), ("b",), ("c", "d")}
 
 
-def test_local_rules_hold_in_every_language(suite_b):
+def test_sound_rules_hold_in_every_language(suite_b):
+    sound = [*LOCAL_RULES.values(), *HELD_OUT_RULES.values(), counts_add_up]
     for puzzle in [*original_suite(), *cue_free_suite(), *count_a_suite(), *suite_b]:
         if puzzle.accept:
-            assert all(rule(puzzle) for rule in LOCAL_RULES.values()), puzzle.name
+            assert all(rule(puzzle) for rule in sound), puzzle.name
 
 
 def test_audit_finds_the_published_shortcuts():
@@ -182,7 +185,9 @@ def test_audit_of_the_suite_of_brackets():
     scores = {guess.name: guess.correct for guess in audit(bracket_questions(bracket_suite()))}
     assert scores["classifier: bag of symbols"] == 40
     assert scores["two equal neighbours"] == scores["classifier: and of neighbours"] == 30
-    assert scores["all neighbours possible"] == scores["every letter in some rule"] == 46
+    assert scores["all two neighbours possible"] == scores["every letter in some rule"] == 46
+    # One no string begins with its centre and has a closer too many: its three symbols stand side by side in no other.
+    assert (scores["all three neighbours possible"], scores["letter counts add up"]) == (90, 72)
     for puzzle in bracket_suite():
         at, closer_of = puzzle.string.index(puzzle.alphabet.centre), puzzle.alphabet.closer_of
         around = [*puzzle.string[max(0, at - 1) : at], *puzzle.string[at + 1 : at + 2]]

@@ -1,6 +1,6 @@
 """The shortcut audit: what cheap guesses score on a suite. A sound suite leaves them at 50%.
 
-    python -m datamodules.tasks.grammar.audit            # prints the table of every suite, in about a minute
+    python -m datamodules.grammar_audit            # prints the table of every suite, in a few minutes
 
 The battery is `cheap_rules.CHEAP_RULES`, a classifier over the bag of symbols, and one over neighbours too. The
 classifiers are tested on pairs they were not trained on. Every rule is one guess; read the other way round it scores
@@ -19,7 +19,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.tasks.grammar.brackets import BracketPuzzle, bracket_suite
+from datamodules.tasks.grammar.brackets import BracketPuzzle
 from datamodules.tasks.grammar.cheap_rules import CHEAP_RULES
 from datamodules.tasks.grammar.puzzle import Puzzle
 from datamodules.tasks.grammar.search import Limits
@@ -88,10 +88,11 @@ CLASSIFIERS: Mapping[str, Callable[[Puzzle], Counter[str]]] = {
 
 def audit(puzzles: Sequence[Puzzle]) -> list[Guess]:
     """Return what the whole battery scores on a suite."""
-    guesses = [
-        Guess(name, sum(rule(puzzle) == puzzle.accept for puzzle in puzzles), len(puzzles))
-        for name, rule in CHEAP_RULES.items()
-    ]
+    right: Counter[str] = Counter()
+    for puzzle in puzzles:
+        # Puzzle by puzzle, so that all rules use what was worked out for its grammar.
+        right.update(name for name, rule in CHEAP_RULES.items() if rule(puzzle) == puzzle.accept)
+    guesses = [Guess(name, right[name], len(puzzles)) for name in CHEAP_RULES]
     return guesses + [Guess(name, classify(puzzles, features), len(puzzles)) for name, features in CLASSIFIERS.items()]
 
 
@@ -154,32 +155,10 @@ def bracket_questions(puzzles: Sequence[BracketPuzzle]) -> list[Puzzle]:
 def report(suites: Mapping[str, Sequence[Puzzle]]) -> str:
     """Return a table of what every guess scores on every suite, in percent; * marks those that are not chance."""
     columns = {name: audit(puzzles) for name, puzzles in suites.items()}
-    lines = [f"{'guess':34}" + "".join(f"{name:>12}" for name in columns)]
+    lines = [f"{'guess':38}" + "".join(f"{name:>15}" for name in columns)]
     for row in zip(*columns.values(), strict=True):
         cells = (f"{100 * guess.accuracy:.1f}{' ' if guess.is_chance else '*'}" for guess in row)
-        lines.append(f"{row[0].name:34}" + "".join(f"{cell:>12}" for cell in cells))
+        lines.append(f"{row[0].name:38}" + "".join(f"{cell:>15}" for cell in cells))
     sizes = {name: Guess("", len(puzzles) // 2, len(puzzles)).interval() for name, puzzles in suites.items()}
-    lines.append(f"{'95% interval of 50%':34}" + "".join(f"{f'+-{50 * (b - a):.1f} ':>12}" for a, b in sizes.values()))
+    lines.append(f"{'95% interval of 50%':38}" + "".join(f"{f'+-{50 * (b - a):.1f} ':>15}" for a, b in sizes.values()))
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Print the table of every suite."""
-    # Imported here: these need Lark, the audit itself does not.
-    from datamodules.tasks.grammar.balanced import balanced_suite  # noqa: PLC0415
-    from datamodules.tasks.grammar.deep_random import count_b_suite  # noqa: PLC0415
-    from datamodules.tasks.grammar.suites import count_a_suite, cue_free_suite, original_suite  # noqa: PLC0415
-
-    suites = {
-        "original": original_suite(),
-        "cue_free": cue_free_suite(),
-        "count_a": count_a_suite(),
-        "count_b": count_b_suite(),
-        "balanced": balanced_suite("test", 120),
-        "brackets": bracket_questions(bracket_suite()),
-    }
-    print(report(suites))
-
-
-if __name__ == "__main__":
-    main()

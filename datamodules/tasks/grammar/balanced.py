@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import TypeAlias
 
-from datamodules.tasks.grammar.draws import draw_branching
+from datamodules.tasks.grammar.cheap_rules import LOCAL_RULES
+from datamodules.tasks.grammar.draws import draw_branching, redraw_letters
 from datamodules.tasks.grammar.moves import CUT, PRN_LONG, REJ_NO_PROD, REJ_TERM, Move
 from datamodules.tasks.grammar.pairs import Pair, matched_pairs
 from datamodules.tasks.grammar.puzzle import Puzzle
@@ -32,8 +33,17 @@ Cell: TypeAlias = tuple[Move, int]
 """What a pair stands for: a move and a level."""
 
 QUOTA_MOVES = (REJ_TERM, REJ_NO_PROD, PRN_LONG, CUT)
-RUN_LENGTHS = ((20, 80), (81, 160), (161, 400))
+RUN_LENGTHS = ((20, 200), (201, 300), (301, 400))
 """Fewest and most moves of a run at the levels 0, 1, 2."""
+
+STRICTEST_FIRST = tuple(reversed(list(LOCAL_RULES.values())))
+"""The rules that a no string passes, those that see most letters first."""
+
+LETTERS = (10, 16)
+"""Fewest and most letters of a string: with fewer, the first and last three or four are nearly all there is to see."""
+
+LETTERINGS = 4
+"""Letterings tried of a shape; at most one of them gives a pair."""
 
 DRIFT = 20
 """Moves that all yes runs of a level may be longer, or shorter, than all its no runs together."""
@@ -67,16 +77,18 @@ def balanced_suite(split: Split, pairs: int, seed: int = 0) -> list[Puzzle]:
 
 
 def _grammars(split: Split, seed: int, seen: set[str], wanted: Counter[Cell], longer: Counter[int]) -> Iterator[Pair]:
-    """Yield at most one wanted pair of every grammar, until nothing is wanted any more."""
+    """Yield at most one wanted pair of every shape that is drawn, until nothing is wanted any more."""
     for attempt in count():
         if not wanted.total():
             return
         rng = seeded("balanced", seed, split, attempt)
-        grammar = draw_branching(rng)
-        if split_of(grammar) != split:
+        drawn = draw_branching(rng)
+        if split_of(drawn) != split:
             continue
+        letterings = chain([drawn], (redraw_letters(drawn, rng) for _ in range(LETTERINGS - 1)))
         levels = [level for (_, level), number in wanted.items() if number]
-        pairs = matched_pairs(grammar, RUN_LENGTHS[min(levels)][0], RUN_LENGTHS[max(levels)][1], rng)
+        runs = RUN_LENGTHS[min(levels)][0], RUN_LENGTHS[max(levels)][1]
+        pairs = (pair for grammar in letterings for pair in matched_pairs(grammar, runs, LETTERS, STRICTEST_FIRST, rng))
         found = next((pair for pair in pairs if _is_wanted(pair, seen, wanted, longer)), None)
         if found is not None:
             yield found

@@ -1,17 +1,17 @@
 """Contrast pairs: one grammar, two strings of the same letters, two runs that look alike, one label each.
 
-A pair gives nothing away but by the order of the letters, and the no string passes every rule of
-`cheap_rules.LOCAL_RULES`, which know of the order too.
+A pair gives nothing away but by the order of the letters, and the no string passes cheap rules that know of the order
+too (`cheap_rules`); which ones, its maker says.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from datamodules.tasks.grammar.cheap_rules import LOCAL_RULES
+from datamodules.tasks.grammar.cheap_rules import Rule
 from datamodules.tasks.grammar.draws import draw_string
 from datamodules.tasks.grammar.grammar import Grammar
 from datamodules.tasks.grammar.moves import CUT, Move
@@ -19,11 +19,14 @@ from datamodules.tasks.grammar.puzzle import Puzzle, Run
 from datamodules.tasks.grammar.recogniser import recognises
 from datamodules.tasks.grammar.search import Limits
 
-STRINGS = 8
+STRINGS = 16
 """Strings drawn of a grammar."""
 
-SHORTEST = 4
-"""Shortest string of a pair."""
+FATAL = ("PRN", "REJ", "CUT")
+"""Moves that give up a branch."""
+
+_DEEPER = {"TRY": 1, "ACC": 0, "BT": 0}
+"""By how much a move changes the depth; those not named end a frame."""
 
 
 @dataclass(frozen=True)
@@ -64,36 +67,44 @@ def fatal_depth(run: Run) -> int:
     """Return the greatest depth at which a branch of the run was pruned, rejected or cut, 0 if none was."""
     depth = deepest = 0
     for move in run.moves:
-        if move.op == "TRY":
-            depth += 1
-        elif move.op in ("PRN", "REJ", "CUT"):
+        if move.op in FATAL:
             deepest = max(deepest, depth)
-            depth -= 1
-        elif move.op == "DONE":
-            depth -= 1
+        depth += _DEEPER.get(move.op, -1)
     return deepest
 
 
-def matched_pairs(grammar: Grammar, shortest_run: int, longest_run: int, rng: random.Random) -> Iterator[Pair]:
-    """Yield the matched pairs of some strings of a grammar whose yes runs, uncut, have that many moves.
+def matched_pairs(
+    grammar: Grammar, runs: tuple[int, int], letters: tuple[int, int], rules: Collection[Rule], rng: random.Random
+) -> Iterator[Pair]:
+    """Yield the matched pairs of some strings of a grammar.
 
     Every string comes with two budgets of depth: one that cuts nothing, and one just enough for the yes run, which may
     cut what is deeper.
+
+    Args:
+        grammar: the grammar.
+        runs: fewest and most moves of the yes run, uncut.
+        letters: fewest and most letters of a string.
+        rules: what the no string passes; a wrong string is dropped soonest if the strictest come first.
+        rng: draws the strings, their swaps and the budgets.
     """
-    drawn = (draw_string(grammar, rng) for _ in range(STRINGS))
-    for string in dict.fromkeys(string for string in drawn if string is not None and len(string) >= SHORTEST):
+    shortest_run, longest_run = runs
+    drawn = (draw_string(grammar, rng, letters[1]) for _ in range(STRINGS))
+    for string in dict.fromkeys(string for string in drawn if string is not None and len(string) >= letters[0]):
         free = Puzzle("", "balanced", 0, "", grammar, string, Limits(4 * len(string)), accept=True)
         run = _run(free, longest_run)
         if run is None or run.verdict != "accept" or len(run.moves) < shortest_run:
             continue
-        others = [other for other in _swaps(string, rng) if _passes(replace(free, string=other))]
-        depth = sum({"TRY": 1, "ACC": 0, "BT": 0}.get(move.op, -1) for move in run.moves)
+        puzzles = (replace(free, string=other) for other in _swaps(string, rng))
+        others = [puzzle.string for puzzle in puzzles if all(rule(puzzle) for rule in rules)]
+        depth = sum(_DEEPER.get(move.op, -1) for move in run.moves)
         for limits in (free.limits, Limits(depth + rng.randint(0, 1))):
             yes = replace(free, limits=limits)
             yes_run = yes.run()
+            deepest = fatal_depth(yes_run)
             for other in others:
                 no = replace(yes, string=other, accept=False)
-                no_run = _run(no, len(yes_run.moves) + tolerance(len(yes_run.moves)))
+                no_run = _run(no, len(yes_run.moves) + tolerance(len(yes_run.moves)), deepest)
                 if no_run is None:
                     continue
                 pair = Pair(yes, no, yes_run, no_run)
@@ -102,14 +113,19 @@ def matched_pairs(grammar: Grammar, shortest_run: int, longest_run: int, rng: ra
                     yield pair
 
 
-def _run(puzzle: Puzzle, longest: int) -> Run | None:
-    """Return the run of a puzzle, None as soon as it has more moves than that."""
+def _run(puzzle: Puzzle, longest: int, deepest: int | None = None) -> Run | None:
+    """Return the run of a puzzle, None as soon as it has more moves than that, or a branch given up deeper down."""
     search = puzzle.search()
     moves: list[Move] = []
+    depth = 0
     while search.verdict is None:
         if len(moves) == longest:
             return None
-        moves.append(search.step())
+        move = search.step()
+        if deepest is not None and depth > deepest and move.op in FATAL:
+            return None
+        depth += _DEEPER.get(move.op, -1)
+        moves.append(move)
     return Run(tuple(moves), search.verdict)
 
 
@@ -123,7 +139,3 @@ def _swaps(string: tuple[str, ...], rng: random.Random) -> list[tuple[str, ...]]
     ordered = sorted(found - {string})
     rng.shuffle(ordered)
     return ordered
-
-
-def _passes(puzzle: Puzzle) -> bool:
-    return all(rule(puzzle) for rule in LOCAL_RULES.values())

@@ -23,6 +23,7 @@ from itertools import count
 
 from datamodules.tasks.grammar.balanced import balanced_suite
 from datamodules.tasks.grammar.brackets import ALPHABETS
+from datamodules.tasks.grammar.cheap_rules import SHORT_RULES
 from datamodules.tasks.grammar.deep_random import count_b_suite
 from datamodules.tasks.grammar.grammar import Grammar, make_grammar
 from datamodules.tasks.grammar.pairs import Pair, matched_pairs
@@ -38,6 +39,9 @@ ASTRAY = "E"
 
 RUN = (80, 400)
 """Fewest and most moves of a run."""
+
+LETTERS_OF_STRING = (4, 12)
+"""Fewest and most letters of a string of the families drawn here."""
 
 BRANCHING = "branching"
 DRIFT = 20
@@ -158,4 +162,5 @@ def _grammar_pairs(family: str, split: Split, seed: int) -> Iterator[Iterator[Pa
         if known in seen or split_of(grammar) != split or shape_of(grammar) in evaluated_shapes():
             continue
         seen.add(known)
-        yield matched_pairs(grammar, *RUN, rng)
+        # Not `LOCAL_RULES`: three letters tell nearly every wrong string of a regular language.
+        yield matched_pairs(grammar, RUN, LETTERS_OF_STRING, tuple(SHORT_RULES.values()), rng)
