@@ -122,9 +122,14 @@ def test_the_figure_draws_every_curve_in_percent(machine: Path, brackets: Path) 
 
 
 def test_one_lane_of_an_ordinary_model(tmp_path: Path, brackets: Path) -> None:
-    depths = {"by_depth": json.loads((brackets / "summary.json").read_text())["by_depth"]}
+    depths = {"by_level": json.loads((brackets / "summary.json").read_text())["by_depth"], "by_depth": {}}
     run = written(tmp_path / "written", {"lanes": {"written": {"bracket_depths": depths}}})
     assert [curve.points for curve in read_curves([str(run)])] == [c.points for c in read_curves([str(brackets)])]
+    search = written(tmp_path / "search", {"lanes": {"written": {"search_runs": depths}}})
+    looped = written(tmp_path / "looped", {"by_depth": depths["by_level"], "by_family": {}})
+    assert {curve.unit for curve in read_curves([str(search), str(looped)])} == {"level of the puzzle"}
+    with pytest.raises(ValueError, match="draw them apart"):
+        read_curves([str(search), str(brackets)])
     two = written(tmp_path / "two", {"lanes": {"written": {"a": depths, "b": depths}}})
     with pytest.raises(ValueError, match="in one lane and suite"):
         read_curves([str(two)])

@@ -19,6 +19,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from datamodules.tasks.grammar.lane_suites import BRACKETS
 from loopformer.evaluation.bootstrap import wider
 from loopformer.evaluation.compare import named_paths
 from loopformer.files import SUMMARY, atomic_path
@@ -30,7 +31,7 @@ LENGTHS = ("unseen_rules", "held_out_lengths", "longer_runs")
 MARKED = 20
 """Up to so many points carry a marker and are named on the axis."""
 
-LOOPS, DEPTH = "loops asked for", "depth of the string"
+LOOPS, DEPTH, LEVEL = "loops asked for", "depth of the string", "level of the puzzle"
 """What the lengths of a curve are, as the axis says it; those of execution traces are events."""
 
 Points = list[tuple[int, float, float, float]]
@@ -95,15 +96,19 @@ def _read(name: str, summary: Any, metric: str) -> list[Curve]:
     unit = _unit(summary)
     found = _parts(summary, metric).items()
     points = [(part, tuple(sorted(map(_point, points)))) for part, points in found]
-    return [Curve(name, part, some, None if unit == DEPTH else trained, unit) for part, some in points if some]
+    return [Curve(name, part, some, None if unit in (DEPTH, LEVEL) else trained, unit) for part, some in points if some]
 
 
 def _unit(summary: dict[str, Any]) -> str:
     """What the lengths of a summary are."""
     if "by_run_length" in summary:
         return f"{summary['level']} events of the run"
-    by_depth = ("by_depth" in summary and "machine" not in summary) or "lanes" in summary
-    return DEPTH if by_depth else LOOPS
+    if "lanes" in summary:
+        names = [name for lane in summary["lanes"].values() for name in lane]
+        return DEPTH if all(name.startswith(BRACKETS[:-1]) for name in names) else LEVEL
+    if "by_depth" in summary and "machine" not in summary:
+        return LEVEL if "by_family" in summary else DEPTH  # strings of brackets have no families
+    return LOOPS
 
 
 def _shares(summary: dict[str, Any]) -> str:
@@ -130,7 +135,8 @@ def _parts(summary: dict[str, Any], metric: str) -> dict[str, Points]:
         return _grammar_points(summary["by_depth"], metric)
     if "lanes" in summary:
         suites = [suite for lane in summary["lanes"].values() for suite in lane.values()]
-        found = [_grammar_points(suite["by_depth"], metric) for suite in suites if "by_depth" in suite]
+        # Depth is the stack's in the summary of an ordinary model; the level of a bracket string is its openers.
+        found = [_grammar_points(suite["by_level"], metric) for suite in suites if "by_level" in suite]
         told = [points for points in found if any(points.values())]
         return told[0] if len(told) == 1 else {}
     table = summary.get("by_steps", {})
