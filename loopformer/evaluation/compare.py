@@ -22,6 +22,7 @@ from torch import Tensor
 
 from loopformer.evaluation.bootstrap import paired_difference
 from loopformer.evaluation.figures import Run, stops
+from loopformer.evaluation.grammar_summary import ANSWERS
 from loopformer.evaluation.outcomes import OutcomeStore
 from loopformer.evaluation.report import report_html
 from loopformer.evaluation.stop_rules import stop_rules
@@ -37,8 +38,6 @@ COMPARISON = "comparison.json"
 
 ASKED = ("graphs", "instances", "machines")
 """What the benchmarks call the digest of their questions."""
-
-ANSWERS = {"yes": True, "no": False}
 
 METRICS = (*COLUMNS, "correct_prefix")
 FORMAT = 1

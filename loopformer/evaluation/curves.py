@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from datamodules.tasks.grammar.lane_suites import BRACKETS
 from loopformer.evaluation.bootstrap import wider
 from loopformer.evaluation.compare import named_paths
+from loopformer.evaluation.grammar_questions import BRACKET_DEPTHS
 from loopformer.files import SUMMARY, atomic_path
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -104,8 +105,8 @@ def _unit(summary: dict[str, Any]) -> str:
     if "by_run_length" in summary:
         return f"{summary['level']} events of the run"
     if "lanes" in summary:
-        names = [name for lane in summary["lanes"].values() for name in lane]
-        return DEPTH if all(name.startswith(BRACKETS[:-1]) for name in names) else LEVEL
+        suites = {name for lane in summary["lanes"].values() for name in lane}
+        return DEPTH if suites <= {BRACKETS, BRACKET_DEPTHS} else LEVEL
     if "by_depth" in summary and "machine" not in summary:
         return LEVEL if "by_family" in summary else DEPTH  # strings of brackets have no families
     return LOOPS

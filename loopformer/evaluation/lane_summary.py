@@ -20,7 +20,7 @@ from datamodules.tasks.grammar.lane_items import LaneItem
 from datamodules.tasks.grammar.lane_scores import LaneScore
 from datamodules.tasks.grammar.lanes import HISTORY, Lane
 from loopformer.evaluation.bootstrap import LEVEL, grouped_interval, wilson
-from loopformer.evaluation.grammar_summary import SPANS, span_name, survival_curve
+from loopformer.evaluation.grammar_summary import ANSWERS, SPANS, span_name, survival_curve
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -103,9 +103,9 @@ def _group(rows: Sequence[ScoredLane]) -> dict[str, Any]:
         parts = _grouped(rows, lambda row, label_of=label_of: label_of(row.item))  # type: ignore[misc]
         found[f"by_{name}"] = {label: _by_answer(part) for label, part in sorted(parts.items(), key=_order)}
     found["moves"] = _moves(rows)
-    found["moves_by_answer"] = {name: _moves(_of_answer(rows, value)) for name, value in _ANSWERS.items()}
+    found["moves_by_answer"] = {name: _moves(_of_answer(rows, value)) for name, value in ANSWERS.items()}
     longest = max((len(row.item.moves) for row in rows), default=0)
-    found["survival"] = {name: _survival(_of_answer(rows, value), longest) for name, value in _ANSWERS.items()}
+    found["survival"] = {name: _survival(_of_answer(rows, value), longest) for name, value in ANSWERS.items()}
     stated = [row for row in rows if row.score.answer is not None and row.score.complete is not None]
     if stated:
         found["stated_answer_by_run"] = _cross_by_answer([(row, row.score.answer) for row in stated])
@@ -114,10 +114,7 @@ def _group(rows: Sequence[ScoredLane]) -> dict[str, Any]:
 
 def _by_answer(rows: Sequence[ScoredLane]) -> dict[str, Any]:
     """Cells of the yes and of the no puzzles."""
-    return {name: _cell(_of_answer(rows, value)) for name, value in _ANSWERS.items()}
-
-
-_ANSWERS = {"yes": True, "no": False}
+    return {name: _cell(_of_answer(rows, value)) for name, value in ANSWERS.items()}
 
 
 def _of_answer(rows: Sequence[ScoredLane], accept: bool) -> list[ScoredLane]:
@@ -203,7 +200,7 @@ def _cross_by_answer(rows: Sequence[tuple[ScoredLane, bool | None]]) -> dict[str
     """Cross the answers that go with some rows with their runs: all of them, then the yes and the no puzzles."""
     apart = {
         name: _cross((answer, row.score.complete) for row, answer in rows if row.item.accept == value)
-        for name, value in _ANSWERS.items()
+        for name, value in ANSWERS.items()
     }
     return {**_cross((answer, row.score.complete) for row, answer in rows), **apart}
 
@@ -222,7 +219,7 @@ def _cross_tables(rows: Sequence[ScoredLane]) -> dict[str, Any]:
 def markdown(summary: dict[str, Any]) -> str:
     """The tables: every lane and suite; runs by length and by depth; kinds of moves. In percent."""
     shares = (*SHARES, "prefix")
-    heads = ["lane", "suite", *(f"{name.replace('_', ' ')} {answer}" for name in shares for answer in _ANSWERS)]
+    heads = ["lane", "suite", *(f"{name.replace('_', ' ')} {answer}" for name in shares for answer in ANSWERS)]
     rows = []
     for lane, suites in summary["lanes"].items():
         for suite, group in suites.items():
@@ -239,7 +236,7 @@ def markdown(summary: dict[str, Any]) -> str:
             lines += ["", *_breakdown_table(lane, suite, group)]
     for lane, tables in summary["answer_by_run"].items():
         for suite, counts in tables.items():
-            for answer in _ANSWERS:
+            for answer in ANSWERS:
                 lines += ["", f"Answers by runs, {lane}, {suite}, {answer}: {_counts(counts[answer])}"]
     return "\n".join(lines) + "\n"
 
@@ -252,7 +249,7 @@ def _breakdown_table(lane: str, suite: str, group: dict[str, Any]) -> list[str]:
         for label, cell in group[f"by_{name}"].items()
     ]
     lines = _table([f"{lane}, {suite}", "puzzles", f"{share} yes", f"{share} no", "prefix yes", "prefix no"], rows)
-    errors = {f"{name} {error}": n for name in _ANSWERS for error, n in group[name]["errors"].items()}
+    errors = {f"{name} {error}": n for name in ANSWERS for error, n in group[name]["errors"].items()}
     lines += ["", f"First errors: {_counts(errors)}"] if errors else []
     for answer, found in group["moves_by_answer"].items():
         moves = [f"{kind} {100 * cell['right']:.1f} of {cell['n']}" for kind, cell in found.items()]
@@ -261,7 +258,7 @@ def _breakdown_table(lane: str, suite: str, group: dict[str, Any]) -> list[str]:
 
 
 def _shares(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
-    return [_percent(cell[answer], name) for name in names for answer in _ANSWERS]
+    return [_percent(cell[answer], name) for name in names for answer in ANSWERS]
 
 
 def _percent(cell: dict[str, Any], name: str) -> str:
